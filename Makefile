@@ -1,0 +1,43 @@
+# Everything runs in .venv, which these targets make on first use. Only Python 3.11+ and make are needed.
+PYTHON ?= python3
+BIN := .venv/bin
+DEMO := build/demo
+
+.PHONY: demo test bench drill lint format clean
+
+$(BIN)/tagloom-ready: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint infra/constraints.txt --editable '.[dev]'
+	touch $@
+
+lint: $(BIN)/tagloom-ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(BIN)/tagloom-ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: $(BIN)/tagloom-ready
+	$(BIN)/python -m pytest -m "not slow"
+
+drill: $(BIN)/tagloom-ready
+	$(BIN)/python -m pytest -m slow --timeout 1200 tests
+
+bench: $(BIN)/tagloom-ready
+	$(BIN)/python tests/benchmarks/bench.py
+
+demo: $(BIN)/tagloom-ready
+	rm -rf $(DEMO)
+	$(BIN)/tagloom synth --size 2000 --cases 10 --seed 7 --to $(DEMO)/logs
+	$(BIN)/tagloom run --corpus $(DEMO)/corpus $(DEMO)/logs --preset all
+	$(BIN)/tagloom export --corpus $(DEMO)/corpus interactions --to $(DEMO)/export/interactions.parquet
+	$(BIN)/tagloom export --corpus $(DEMO)/corpus edges --to $(DEMO)/export/edges.csv
+	$(BIN)/tagloom export --corpus $(DEMO)/corpus runs --format trec --to $(DEMO)/export/runs.trec
+	$(BIN)/tagloom export --corpus $(DEMO)/corpus qrels --to $(DEMO)/export/qrels.trec
+	$(BIN)/tagloom status --corpus $(DEMO)/corpus
+
+clean:
+	rm -rf build .venv *.egg-info

@@ -1,0 +1,1 @@
+"""Arrays: postings, BM25, TF-IDF, CSR graphs, PPR, traversal, presets."""

@@ -1,0 +1,1 @@
+"""The `tagloom` command, exports and reports."""

@@ -1,0 +1,235 @@
+"""What each command does; `jobs.cli` only reads the command line."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from jobs import console
+from schemas.config import RunConfig
+from schemas.errors import UsageError
+
+log = logging.getLogger(__name__)
+
+SHOWN_METRICS = ("mrr", "recall@5", "recall@10", "ndcg@10")
+
+
+def run(config: RunConfig, *, stages: Sequence[str], append: bool, wait: float, quiet: bool, as_json: bool) -> None:
+    """Run, then show presets by metric and where everything lies."""
+    from pipelines import driver
+
+    result = driver.run(config, stages=stages, append=append, wait=wait, progress=console.progress(quiet, as_json))
+    _show_run(result, as_json)
+    driver.check_rejects(config, result)
+
+
+def _show_run(result: Any, as_json: bool) -> None:
+    generation, manifests = result.generation, result.manifests
+    metrics = generation.table("metrics").to_pylist() if "evaluate" in manifests else []
+    ingested, asked = manifests["ingest"], manifests["questions"]
+    summary = {
+        "corpus": generation.store.storage.uri,
+        "generation": generation.name,
+        "cases": int(ingested.stats.get("cases", 0)),
+        "interactions": ingested.rows("interactions"),
+        "questions": asked.rows("questions"),
+        "rejects": asked.rows("rejects"),
+        "repairs": dict(ingested.run["repairs"]),
+        "seconds": {stage: round(spent, 2) for stage, spent in result.seconds.items()},
+        "parts_made": dict(result.made),
+        "notes": manifests["extract"].stats if "extract" in manifests else {},
+        "without_seeds": {
+            unit.partition("/")[2]: m.stats["no_seeds"] for unit, m in manifests.items() if m.stats.get("no_seeds")
+        },
+        "metrics": metrics,
+    }
+    if as_json:
+        console.emit_json(summary)
+        return
+    console.emit(
+        f"{summary['cases']:,} cases, {summary['interactions']:,} interactions, {summary['questions']:,} questions, "
+        f"{summary['rejects']:,} rejects"
+    )
+    if summary["repairs"]:
+        console.emit("repaired: " + ", ".join(f"{name} {count:,}" for name, count in summary["repairs"].items()))
+    if metrics:
+        _show_metrics(metrics)
+    total = sum(result.seconds.values())
+    spent = ", ".join(f"{stage} {console.duration(took)}" for stage, took in result.seconds.items())
+    console.emit(f"\ntook {console.duration(total)} ({spent}); {sum(result.made.values()):,} parts made")
+    _show_places(summary, bool(metrics))
+
+
+def _show_metrics(metrics: Sequence[dict[str, Any]]) -> None:
+    for level in ("interaction", "session"):
+        rows = [m for m in metrics if m["level"] == level and m["scope"] == "all"]
+        if not rows:
+            continue
+        console.emit(
+            f"\n{rows[0]['questions']:,} questions with evidence at {level} level, {rows[0]['cases']:,} cases; "
+            "mean [95 % bootstrap interval by case]"
+        )
+        console.emit(console.results_table(metrics, level, SHOWN_METRICS))
+    apart = [
+        m for m in metrics if m["scope"] == "unanswerable" and m["level"] == "interaction" and m["metric"] == "mrr"
+    ]
+    if apart:
+        console.emit(
+            f"\napart: {apart[0]['questions']:,} of these are marked unanswerable (mrr "
+            + ", ".join(f"{m['retriever']} {m['mean']:.3f}" for m in apart)
+            + ")"
+        )
+
+
+def _show_places(summary: dict[str, Any], evaluated: bool) -> None:
+    corpus, name = summary["corpus"], summary["generation"]
+    option = "" if name == "main" else f" --name {name}"
+    console.emit(f"corpus: {corpus}   (tables as Parquet under {corpus}/tables, generation '{name}')")
+    if evaluated:
+        console.emit(
+            f"next:   tagloom query -C {corpus}{option} 'your question'   |   tagloom export -C {corpus}{option} runs"
+        )
+    else:
+        console.emit(f"next:   tagloom run -C {corpus}{option}")
+
+
+def plan(config: RunConfig, *, append: bool, as_json: bool) -> None:
+    """Show what a run would do."""
+    from pipelines import planner_view
+
+    planned = planner_view.plan(config, append=append)
+    if as_json:
+        console.emit_json(planned.as_dict())
+        return
+    console.emit(f"corpus {config.corpus}, generation '{config.name}', {planned.shards} shards")
+    for line in planned.ingest:
+        console.emit(line)
+    rows = [
+        [u.unit, str(u.reused), str(u.to_make) if u.exact else f"up to {u.to_make}", u.estimate, u.reason]
+        for u in planned.units
+    ]
+    console.emit(console.table(["unit", "reused", "to make", "estimate", "why"], rows, "lrrll"))
+    console.emit(planned.summary)
+
+
+def query(
+    corpus: str, name: str, case: str | None, text: str, retriever: str, k: int, *, full: bool, as_json: bool
+) -> None:
+    """Search one case and show what was found."""
+    from pipelines.query import answer, only_case
+    from pipelines.store import Store
+
+    generation = Store.open(corpus).generation(name)
+    chosen = case if case is not None else only_case(generation)
+    hits = answer(generation, chosen, text, retriever, k)
+    if as_json:
+        console.emit_json({"case": chosen, "question": text, "retriever": retriever, "hits": hits.to_pylist()})
+        return
+    if not hits.num_rows:
+        console.emit(f"nothing in case '{chosen}' matches; try other words, or another preset with --retriever")
+    for hit in hits.to_pylist():
+        when = hit["started_at"].strftime("%Y-%m-%d %H:%M") if hit["started_at"] else "no date"
+        console.emit(f"{hit['rank']}. {hit['interaction_id']}   {when}   score {hit['score']:.4f}")
+        shown = hit["text"] if full else _cut(hit["text"], 300)
+        console.emit("   " + shown.replace("\n", "\n   "))
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[:limit].rstrip() + " ..."
+
+
+def export(
+    corpus: str, name: str, what: str, to: str | None, fmt: str | None, *, by_case: bool, overwrite: bool, as_json: bool
+) -> None:
+    """Write a table elsewhere."""
+    from jobs import export as exporter
+    from pipelines.store import Store
+
+    generation = Store.open(corpus).generation(name)
+    written = exporter.export(generation, what, fmt, to, by_case=by_case, overwrite=overwrite)
+    if as_json:
+        console.emit_json({"files": [str(f) for f in written.files], "rows": written.rows})
+    else:
+        first = (
+            str(written.files[0]) if len(written.files) == 1 else f"{len(written.files):,} files in {written.target}"
+        )
+        console.emit(f"{written.rows:,} rows -> {first}")
+
+
+def synth(to: str, size: int, cases: int | None, seed: int, *, overwrite: bool, quiet: bool, as_json: bool) -> None:
+    """Write a synthetic corpus."""
+    from pathlib import Path
+
+    from transforms import synth as maker
+
+    folder = Path(to)
+    if folder.exists() and any(folder.iterdir()) and not overwrite:
+        raise UsageError("the folder is not empty", where=to, remedy="Name another one, or give --overwrite.")
+    made = maker.write(to, size=size, cases=cases, seed=seed)
+    if as_json:
+        console.emit_json(made)
+    elif not quiet:
+        console.emit(
+            f"{made['interactions']:,} interactions, {made['questions']:,} questions, {made['cases']:,} cases -> {to}"
+        )
+        console.emit(f"next: tagloom run --corpus CORPUS {to}")
+
+
+def status(corpus: str, *, as_json: bool) -> None:
+    """Show the generations of a corpus."""
+    from pipelines.status import describe
+
+    found = describe(corpus)
+    if as_json:
+        console.emit_json(found)
+        return
+    console.emit(f"corpus {corpus}: {found['shards']} shards, {console.size(found['bytes'])}")
+    console.emit(f"a run is at work: {found['writer']}" if found["writer"] else "no run is at work")
+    for head in found["generations"]:
+        console.emit(
+            f"\ngeneration '{head['name']}'" + ("  (ingested but not run: tagloom run)" if head["pending"] else "")
+        )
+        rows = [
+            [
+                u["unit"],
+                f"{u['parts']}",
+                f"{u['rows']:,}",
+                console.size(u["bytes"]),
+                f"{u['seconds']:.1f}",
+                u["made_at"],
+            ]
+            for u in head["units"]
+        ]
+        console.emit(console.table(["unit", "parts", "rows", "size", "seconds", "made at (UTC)"], rows, "lrrrrl"))
+        for line in head["remarks"]:
+            console.emit(line)
+
+
+def gc(corpus: str, *, dry_run: bool, drop: tuple[str, ...], wait: float, as_json: bool) -> None:
+    """Remove what no generation needs."""
+    from pipelines.gc import gc as sweep
+    from pipelines.store import Store
+
+    swept = sweep(Store.open(corpus), dry_run=dry_run, drop=drop, wait=wait)
+    if as_json:
+        console.emit_json({"removed": list(swept.files), "bytes": swept.bytes, "kept": swept.kept, "dry_run": dry_run})
+        return
+    verb = "would remove" if dry_run else "removed"
+    console.emit(f"{verb} {len(swept.files):,} files, {console.size(swept.bytes)}; {swept.kept:,} files stay")
+
+
+def doctor(*, as_json: bool) -> None:
+    """Show what is installed and what can be named."""
+    from jobs.doctor import examine
+
+    found = examine()
+    if as_json:
+        console.emit_json(found)
+        return
+    rows = [[d["name"], d["version"] or "missing", d["purpose"], d["remedy"]] for d in found["libraries"]]
+    console.emit(console.table(["library", "version", "for", "how to get it"], rows, "llll"))
+    for kind in ("formats", "extractors", "graphs", "presets"):
+        console.emit(f"\n{kind}: " + ", ".join(found[kind]))
+    for line in found["machine"]:
+        console.emit(line)

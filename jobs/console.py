@@ -1,0 +1,197 @@
+"""What a person sees: progress on a terminal, plain lines in a log, tables, and errors without tracebacks."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pipelines.progress import Silent
+
+LINE_SECONDS = 5.0
+"""How often a plain line tells the progress where there is no terminal."""
+
+
+def emit(text: str) -> None:
+    """Print to standard output, replacing what its encoding cannot show."""
+    _write(sys.stdout, text + "\n")
+
+
+def tell(text: str) -> None:
+    """Print to standard error: progress, warnings, errors; never data."""
+    _write(sys.stderr, text + "\n")
+
+
+def _write(stream: Any, text: str) -> None:
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    stream.write(printable(text).encode(encoding, "replace").decode(encoding))
+    stream.flush()
+
+
+def printable(text: str) -> str:
+    """Make control characters visible, so that text from logs cannot drive the terminal; keeps newline and tab."""
+    if text.isprintable():
+        return text
+    return "".join(c if c in "\n\t" or c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+def emit_json(value: Any) -> None:
+    """Print one JSON document to standard output."""
+    emit(json.dumps(value, ensure_ascii=False, indent=1, default=str))
+
+
+def size(count: float) -> str:
+    """Write a number of bytes for people."""
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if count < 1000 or unit == "TB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError
+
+
+def duration(seconds: float) -> str:
+    """Write a duration for people."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]], align: str = "") -> str:
+    """Lay out a plain table; `align` has ``l`` or ``r`` a column (default: first left, others right)."""
+    cells = [list(headers), *[list(row) for row in rows]]
+    sides = align or "l" + "r" * (len(headers) - 1)
+    widths = [max(len(row[n]) for row in cells) for n in range(len(headers))]
+    lines = [
+        "  ".join(
+            c.ljust(w) if side == "l" else c.rjust(w) for c, w, side in zip(row, widths, sides, strict=True)
+        ).rstrip()
+        for row in cells
+    ]
+    lines.insert(1, "  ".join("-" * w for w in widths))
+    return "\n".join(lines)
+
+
+class Lines:
+    """Progress as plain lines on standard error, for logs."""
+
+    def __init__(self) -> None:
+        self._clock = _Clock("", 0, "")
+
+    def begin(self, stage: str, total: int, reused: int, unit: str) -> None:
+        """Say what begins."""
+        self._clock = _Clock(stage, total - reused, unit)
+        kept = f", {reused} of {total} {unit} kept" if reused else ""
+        tell(f"{stage}: {total - reused} {unit} to do{kept}")
+
+    def advance(self, pieces: int, rows: int) -> None:
+        """Say how far it is, now and then."""
+        self._clock.add(pieces, rows)
+        if time.monotonic() - self._clock.told > LINE_SECONDS:
+            self._clock.told = time.monotonic()
+            tell(f"{self._clock.stage}: {self._clock.state()}")
+
+    def end(self, note: str = "") -> None:
+        """Say what it took."""
+        tell(f"{self._clock.stage}: done in {self._clock.taken()}" + (f"; {note}" if note else ""))
+
+
+class Bars:
+    """Progress as live bars on a terminal."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._clock = _Clock("", 0, "")
+        self._task: Any = None
+        self._progress = Progress(
+            TextColumn("{task.description:<18}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(compact=True),
+            console=Console(stderr=True),
+            transient=True,
+        )
+
+    def begin(self, stage: str, total: int, reused: int, unit: str) -> None:
+        """Show a bar."""
+        self._clock = _Clock(stage, total - reused, unit)
+        self._progress.start()
+        self._task = self._progress.add_task(stage, total=total - reused, rate="")
+
+    def advance(self, pieces: int, rows: int) -> None:
+        """Move the bar."""
+        self._clock.add(pieces, rows)
+        self._progress.update(self._task, advance=pieces, rate=self._clock.rate())
+
+    def end(self, note: str = "") -> None:
+        """Replace the bar by a line."""
+        self._progress.remove_task(self._task)
+        self._progress.stop()
+        tell(f"{self._clock.stage:<18} done in {self._clock.taken()}" + (f"; {note}" if note else ""))
+
+
+class _Clock:
+    def __init__(self, stage: str, total: int, unit: str) -> None:
+        self.stage, self.total, self.unit = stage, total, unit
+        self.pieces = self.rows = 0
+        self.started = self.told = time.monotonic()
+
+    def add(self, pieces: int, rows: int) -> None:
+        self.pieces += pieces
+        self.rows += rows
+
+    def rate(self) -> str:
+        spent = max(1e-9, time.monotonic() - self.started)
+        return f"{self.rows / spent:,.0f} rows/s" if self.rows else f"{self.pieces / spent:.1f} {self.unit}/s"
+
+    def taken(self) -> str:
+        return f"{duration(time.monotonic() - self.started)} ({self.rate()})"
+
+    def state(self) -> str:
+        spent = time.monotonic() - self.started
+        left = spent / self.pieces * (self.total - self.pieces) if self.pieces else 0.0
+        return f"{self.pieces}/{self.total} {self.unit}, {self.rate()}, {duration(left)} left"
+
+
+def progress(quiet: bool, as_json: bool) -> Bars | Lines | Silent:
+    """Choose how progress is shown: bars on a terminal, lines elsewhere, nothing when quiet."""
+    if quiet:
+        return Silent()
+    return Bars() if sys.stderr.isatty() and not as_json else Lines()
+
+
+def set_up_logging(verbose: bool) -> None:
+    """Send log records to standard error: warnings, or everything of ours with `verbose`."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    for name in ("schemas", "transforms", "indexers", "pipelines", "jobs"):
+        logging.getLogger(name).setLevel(logging.DEBUG if verbose else logging.INFO)
+    if not verbose:
+        for name in ("apache_beam", "ray", "root"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def results_table(metrics: Sequence[Mapping[str, Any]], level: str, shown: Sequence[str]) -> str:
+    """Lay out presets by metric with intervals, scope ``all``, one level.
+
+    Args:
+        metrics: Rows of table `metrics`.
+        level: interaction, message or session.
+        shown: Metrics, in order.
+    """
+    cells: dict[str, dict[str, str]] = {}
+    for row in metrics:
+        if row["level"] == level and row["scope"] == "all" and row["metric"] in shown:
+            span = "" if row["low"] is None else f" [{row['low']:.3f}, {row['high']:.3f}]"
+            cells.setdefault(row["retriever"], {})[row["metric"]] = f"{row['mean']:.3f}{span}"
+    rows = [[name, *(values.get(metric, "-") for metric in shown)] for name, values in cells.items()]
+    return table([f"preset ({level})", *shown], rows, "l" * (len(shown) + 1))

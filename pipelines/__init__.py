@@ -1,0 +1,1 @@
+"""Stages on Beam and Ray, the store, the planner and the driver."""

@@ -1,0 +1,102 @@
+"""Runs work items on Beam. Only references travel through Beam; texts stay on storage."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pipelines.progress import Progress
+from schemas.errors import ConfigError, TagloomError
+
+T = TypeVar("T")
+POLL_SECONDS = 0.25
+
+
+def run_map(
+    items: Sequence[T],
+    function: Callable[[T], object],
+    beam: Mapping[str, Any],
+    label: str,
+    progress: Progress,
+    measure: Callable[[T], tuple[int, int]],
+) -> None:
+    """Apply a function to every item with a Beam pipeline; the function leaves its result on storage.
+
+    Args:
+        items: Picklable work items, each worth seconds of work.
+        function: A function of a module, which workers import.
+        beam: Beam options; ``runner`` names the runner (default FnApiRunner), the rest goes to it as it is.
+        label: Name of the step.
+        progress: Who is told.
+        measure: Tells from storage how many pieces and rows of an item are done. Runners tell nothing about single
+            elements, storage does, on any of them.
+
+    Raises:
+        ConfigError: Beam does not know the runner or an option.
+        TagloomError: The pipeline failed.
+    """
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
+    import apache_beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    given = dict(beam)
+    runner = str(given.pop("runner", "FnApiRunner"))
+    flags = [f"--{key}" if value is True else f"--{key}={value}" for key, value in given.items() if value is not False]
+    try:
+        pipeline = apache_beam.Pipeline(runner=_runner(runner), options=PipelineOptions(flags))
+    except (ValueError, SystemExit, ImportError) as error:
+        raise ConfigError(
+            f"Beam does not take this runner or option: {error}",
+            where=f"beam: runner={runner} {' '.join(flags)}",
+            remedy="Runners: FnApiRunner, DirectRunner, PortableRunner, FlinkRunner, SparkRunner, DataflowRunner.",
+        ) from error
+    spread = pipeline | f"{label} items" >> apache_beam.Create(list(items)) | apache_beam.Reshuffle()
+    _ = spread | label >> apache_beam.Map(function)
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            pipeline.run().wait_until_finish()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work, daemon=True, name=f"beam-{label}")
+    thread.start()
+    _watch(thread, items, progress, measure)
+    if failures:
+        raise _unwrapped(failures[0], label) from failures[0]
+
+
+def _watch(
+    thread: threading.Thread, items: Sequence[T], progress: Progress, measure: Callable[[T], tuple[int, int]]
+) -> None:
+    seen = [(0, 0)] * len(items)
+    alive = True
+    while alive:
+        thread.join(POLL_SECONDS)
+        alive = thread.is_alive()
+        now = [measure(item) for item in items]
+        pieces = sum(new[0] - old[0] for new, old in zip(now, seen, strict=True))
+        rows = sum(new[1] - old[1] for new, old in zip(now, seen, strict=True))
+        if pieces or rows:
+            progress.advance(pieces, rows)
+        seen = now
+
+
+def _runner(name: str) -> Any:
+    if name == "FnApiRunner":
+        from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+        return FnApiRunner()
+    return name
+
+
+def _unwrapped(error: BaseException, label: str) -> TagloomError:
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, TagloomError):
+            return seen
+        seen = seen.__cause__ or seen.__context__
+    return TagloomError(f"{type(error).__name__}: {error}", where=f"Beam step '{label}'", remedy="-v shows more.")

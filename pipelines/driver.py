@@ -1,0 +1,154 @@
+"""The driver: plans a run, runs what is missing, writes manifests, and moves the head at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines import ingest
+from pipelines.execute import Execution
+from pipelines.lock import writing
+from pipelines.planner import all_units
+from pipelines.progress import Progress, Silent
+from pipelines.sources import Source, find_sources
+from pipelines.stage import STAGES
+from pipelines.storage import Storage
+from pipelines.store import Generation, Manifest, Store
+from schemas.config import RunConfig
+from schemas.errors import InputError, TooManyRejectsError
+
+MEMORY = "memory/"
+"""Folder of a corpus that holds what its memories were told, as files of the tagloom format."""
+MB_PER_SHARD = 8
+MAX_SHARDS = 4096
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A finished run.
+
+    Attributes:
+        generation: What the name points at now.
+        manifests: Unit -> its manifest.
+        seconds: Stage -> seconds spent in it, in order.
+        made: Unit -> parts made (the others were there).
+    """
+
+    generation: Generation
+    manifests: Mapping[str, Manifest]
+    seconds: Mapping[str, float]
+    made: Mapping[str, int]
+
+
+def open_or_create(config: RunConfig, sources: Sequence[Source]) -> Store:
+    """Open the run's corpus; make it where there is none and inputs are given.
+
+    Raises:
+        InputError: There is no corpus and no input.
+        StoreError: The corpus cannot be opened.
+    """
+    if not sources and not Storage(config.corpus).exists("corpus.json"):
+        raise InputError("no corpus here and no input given", where=config.corpus, remedy="Name input files.")
+    return Store.create(config.corpus, config.shards if config.shards != "auto" else default_shards(sources))
+
+
+def all_sources(store: Store, given: Sequence[Source], before: Generation | None, append: bool) -> list[Source]:
+    """Return every input of the generation: those given, those kept from before, and what memories were told.
+
+    Args:
+        store: The corpus.
+        given: Inputs of this run; none means those of before.
+        before: What the name points at now.
+        append: Keep the inputs of before as well; a given one replaces one of the same name.
+    """
+    told = memory_sources(store)
+    kept = ingest.known_sources(store, before.head["sources"]) if before and (append or not given) else []
+    fresh = {source.name for source in [*given, *told]}
+    return [*(s for s in kept if s.name not in fresh and not s.name.startswith(MEMORY)), *given, *told]
+
+
+def memory_sources(store: Store) -> list[Source]:
+    """Return the logs that `tagloom.Memory` wrote into the corpus."""
+    if not any(True for _ in store.storage.walk(MEMORY.rstrip("/"))):
+        return []
+    found = find_sources([store.storage.fs.unstrip_protocol(store.storage.path(MEMORY.rstrip("/")))])
+    return [Source(MEMORY + s.name, s.uri, s.bytes, s.digest) for s in found]
+
+
+def default_shards(sources: Sequence[Source]) -> int:
+    """Return a power of two so that a shard holds some 8 MB of input, at least 8 so that appends touch few cases."""
+    wanted = max(8, sum(s.bytes for s in sources) // (MB_PER_SHARD << 20))
+    return int(min(MAX_SHARDS, 1 << (wanted - 1).bit_length()))
+
+
+def run(
+    config: RunConfig,
+    *,
+    stages: Sequence[str] = STAGES,
+    append: bool = False,
+    wait: float = 0.0,
+    progress: Progress | None = None,
+) -> RunResult:
+    """Run ingest and the stages named; whatever is there already is not made again.
+
+    Args:
+        config: The run.
+        stages: Stages after ingest to run; an empty sequence only ingests.
+        append: Add the inputs to those of the generation rather than take them as all there is.
+        wait: Seconds to wait while another run holds the corpus.
+        progress: Who is told.
+
+    Raises:
+        TagloomError: Anything that a user must mend; finished parts stay for the next try.
+    """
+    all_units(config, stages)
+    sources = find_sources([*config.inputs, *config.questions])
+    store = open_or_create(config, sources)
+    with writing(store.storage, wait):
+        before = store.generation(config.name) if config.name in store.heads() else None
+        execution = Execution(store, config, before, progress or Silent())
+        with execution.timed("ingest"):
+            taken = ingest.run(store, config, all_sources(store, sources, before, append), execution.progress)
+        execution.keep(taken.interactions, execution.seconds["ingest"], taken.made)
+        execution.keep(taken.questions, execution.seconds["ingest"], taken.made)
+        execution.run(stages)
+        head = _head(execution.manifests, taken, config, before, complete=bool(stages))
+        store.move_head(config.name, head)
+    return RunResult(Generation(store, config.name, head), execution.manifests, execution.seconds, execution.made)
+
+
+def check_rejects(config: RunConfig, result: RunResult) -> None:
+    """Raise where the share of rejects is above the limit.
+
+    Raises:
+        TooManyRejectsError: It is.
+    """
+    rejects = result.manifests["questions"].rows("rejects")
+    records = int(result.manifests["ingest"].run["records"])
+    share = rejects / max(1, records)
+    if share > config.ingest.max_reject_share:
+        raise TooManyRejectsError(
+            f"{rejects} of {records} records were rejected ({share:.1%}); the limit is "
+            f"{config.ingest.max_reject_share:.1%}",
+            where=config.corpus,
+            remedy="See them: tagloom export rejects. Raise ingest.max_reject_share if they may be missing.",
+        )
+
+
+def _head(
+    manifests: Mapping[str, Manifest],
+    taken: ingest.Taken,
+    config: RunConfig,
+    before: Generation | None,
+    *,
+    complete: bool,
+) -> dict[str, Any]:
+    """Describe the new head. Ingest alone never takes the finished units away; what it read waits as ``pending``."""
+    units = {unit: manifest.fingerprint for unit, manifest in manifests.items()}
+    settings = config.model_dump(mode="json", exclude={"corpus", "compute", "inputs", "questions"})
+    settings.pop("beam")
+    head = {"sources": list(taken.sources), "units": units, "config": settings, "pending": {}}
+    if complete or before is None or set(before.units) <= {"ingest", "questions"}:
+        return head
+    return {**before.head, "sources": head["sources"], "pending": units}

@@ -1,0 +1,183 @@
+"""Runs the units of a run that are not there yet, stage by stage, and writes their manifests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+
+from pipelines import beam_engine, ray_engine, work
+from pipelines.planner import Keys, UnitPlan, all_units, part_keys, plan_unit
+from pipelines.progress import Progress
+from pipelines.stage import Item
+from pipelines.store import Generation, Manifest, Part, Store
+from schemas.config import RunConfig
+from schemas.errors import StoreError
+
+
+def code_version() -> str:
+    """Return the version of the installed package."""
+    try:
+        return version("tagloom")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+@dataclass
+class Execution:
+    """One run at work.
+
+    Attributes:
+        before: What the generation's name points at, to tell what changed.
+        manifests: Unit -> manifest, of every unit done so far.
+        upstream: Unit -> shard -> key, likewise.
+        seconds: Stage -> seconds spent in it.
+        made: Unit -> parts made.
+    """
+
+    store: Store
+    config: RunConfig
+    before: Generation | None
+    progress: Progress
+    manifests: dict[str, Manifest] = field(default_factory=dict)
+    upstream: dict[str, Keys] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    made: dict[str, int] = field(default_factory=dict)
+    _resources: ExitStack = field(default_factory=ExitStack)
+    _workers: int | None = None
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Add the time of a block to a stage."""
+        started = time.perf_counter()
+        yield
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - started
+
+    def keep(self, manifest: Manifest, seconds: float, made: int) -> None:
+        """Take a finished unit; its manifest is written unless this very one is there."""
+        known = self.store.find_manifest(manifest.unit, manifest.fingerprint)
+        if known is None:
+            stamp = {"seconds": round(seconds, 3), "made_at": datetime.now(UTC).isoformat(), "code": code_version()}
+            known = replace(manifest, run={**manifest.run, **stamp})
+            self.store.write_manifest(known)
+        self.manifests[manifest.unit] = known
+        self.upstream[manifest.unit] = part_keys(known.parts)
+        self.made[manifest.unit] = made
+
+    def run(self, stages: Sequence[str]) -> None:
+        """Run stages in order. Units of a stage that share work run together, others one after the other."""
+        with self._resources:
+            for name in stages:
+                plans = []
+                for stage, unit in all_units(self.config, [name]):
+                    plans.append(plan_unit(self.store, stage, unit, self.upstream, self.before))
+                    if not stage.together:
+                        with self.timed(name):
+                            self._finish(plans)
+                        plans = []
+                if plans:
+                    with self.timed(name):
+                        self._finish(plans)
+
+    def _finish(self, plans: Sequence[UnitPlan]) -> None:
+        items = make_items(self.store, plans, self.upstream, self.manifests)
+        started = time.perf_counter()
+        done: dict[tuple[str, int], Part] = {}
+        busy = 0.0
+        if items:
+            total = sum(len(plan.keys) for plan in plans)
+            left = sum(len(plan.missing) for plan in plans)
+            label = plans[0].unit.name if len(plans) == 1 else plans[0].stage.name
+            self.progress.begin(label, total, total - left, "parts")
+            for item, finished in self._run_items(plans[0].stage.engine, items):
+                busy += finished.seconds
+                done |= {(u.name, item.shard): p for u, p in zip(item.units, finished.parts, strict=True)}
+            self.progress.end()
+        for plan in plans:
+            inputs = {name: self.manifests[name].fingerprint for name in plan.unit.reads}
+            made = plan.known or _manifest(self.store, plan, done, inputs, busy)
+            self.keep(made, time.perf_counter() - started, len(plan.missing))
+
+    def _run_items(self, engine: str, items: Sequence[Item]) -> Iterator[tuple[Item, work.Done]]:
+        """Run items and yield what was done. Beam tells nothing about a single item: its parts are found later."""
+        if engine == "beam":
+            beam_engine.run_map(items, work.run, self.config.beam, items[0].stage, self.progress, self._measure)
+            return
+        if self._workers is None:
+            ray_session = ray_engine.session(self.config.compute, self.store.storage.private)
+            self._workers = self._resources.enter_context(ray_session)
+        for item, done in ray_engine.run_items(items, self._workers, engine == "ray-actor"):
+            self.progress.advance(len(item.units), item.rows)
+            yield item, done
+
+    def _measure(self, item: Item) -> tuple[int, int]:
+        pairs = zip(item.units, item.keys, strict=True)
+        there = sum(self.store.has_part(unit.outputs, item.shard, key) for unit, key in pairs)
+        return there, item.rows if there == len(item.units) else 0
+
+
+def make_items(
+    store: Store,
+    plans: Sequence[UnitPlan],
+    upstream: Mapping[str, Keys],
+    manifests: Mapping[str, Manifest],
+) -> list[Item]:
+    """Turn missing parts into work items; units of a stage that share work are put together by shard."""
+    groups: dict[tuple[int, str], list[UnitPlan]] = {}
+    for plan in plans:
+        for shard in plan.missing:
+            groups.setdefault((shard, "" if plan.stage.together else plan.unit.name), []).append(plan)
+    rows = {part.shard: sum(t.rows for t in part.tables.values()) for part in manifests["ingest"].parts}
+    items = []
+    for (shard, _), members in sorted(groups.items()):
+        stage = members[0].stage
+        reads = dict.fromkeys(name for plan in members for name in plan.unit.reads)
+        parts = {
+            name: tuple(
+                sorted(upstream[name].items())
+                if stage.whole
+                else [(shard, upstream[name][shard])]
+                if shard in upstream[name]
+                else []
+            )
+            for name in reads
+        }
+        items.append(
+            Item(
+                store.storage.uri,
+                store.shards,
+                stage.name,
+                shard,
+                tuple(plan.unit for plan in members),
+                tuple(plan.keys[shard] for plan in members),
+                parts,
+                rows.get(shard, 0),
+            )
+        )
+    return items
+
+
+def _manifest(
+    store: Store,
+    plan: UnitPlan,
+    done: Mapping[tuple[str, int], Part],
+    inputs: Mapping[str, str],
+    busy: float,
+) -> Manifest:
+    parts = []
+    for shard, key in sorted(plan.keys.items()):
+        part = done.get((plan.unit.name, shard)) or store.adopt_part(plan.unit.outputs, shard, key)
+        if part is None:
+            raise StoreError(
+                f"the part of shard {shard} is missing after stage '{plan.unit.name}'",
+                where=store.storage.uri,
+                remedy="Run the same command again.",
+            )
+        parts.append(part)
+    worked = {"busy_seconds": round(busy, 3), "parts_made": len(plan.missing)}
+    return Manifest(
+        plan.unit.name, plan.fingerprint, plan.stage.version, dict(plan.unit.config), dict(inputs), tuple(parts), worked
+    )

@@ -1,0 +1,88 @@
+"""Removes what no kept generation names: parts, fragments, manifests, and files that a kill left half-written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.lock import writing
+from pipelines.storage import TEMPORARY
+from pipelines.store import Store
+from schemas.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What `gc` removed, or would remove.
+
+    Attributes:
+        files: Relative paths, in order.
+        bytes: Their size in all.
+        kept: Files that stay.
+    """
+
+    files: tuple[str, ...]
+    bytes: int
+    kept: int
+
+
+def live_files(store: Store, heads: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """Return the path of every file that some of these generations needs.
+
+    Raises:
+        StoreError: A manifest that a head names is missing or damaged; nothing may be removed then.
+    """
+    live = {"corpus.json", "heads.json", "lock.json", ".lock"}
+    for head in heads.values():
+        for group in ("units", "pending"):
+            for unit, mark in head.get(group, {}).items():
+                live.add(store.manifest_path(unit, mark))
+                for part in store.read_manifest(unit, mark).parts:
+                    live.update(store.part_path(table, part.shard, part.key) for table in part.tables)
+        for key in head.get("sources", []):
+            path = f"fragments/{key}/manifest.json"
+            live.add(path)
+            live.update(f"fragments/{key}/{file}" for file in store.storage.read_json(path)["files"])
+    return live
+
+
+def gc(store: Store, *, dry_run: bool = False, drop: tuple[str, ...] = (), wait: float = 0.0) -> Swept:
+    """Remove files that no generation names.
+
+    Args:
+        store: The corpus.
+        dry_run: Only tell.
+        drop: Generations to forget first.
+        wait: Seconds to wait while a run holds the corpus.
+
+    Raises:
+        UsageError: A generation to drop does not exist.
+        StoreError: A live manifest is damaged.
+        LockedError: A run holds the corpus.
+    """
+    with writing(store.storage, wait):
+        heads = store.heads()
+        if unknown := [name for name in drop if name not in heads]:
+            raise UsageError(
+                f"no generation is called '{unknown[0]}'",
+                where=store.storage.uri,
+                remedy=f"Generations here: {', '.join(sorted(heads)) or 'none'}.",
+            )
+        rest = {name: head for name, head in heads.items() if name not in drop}
+        live = live_files(store, rest)
+        if drop and not dry_run:
+            store.storage.write_json("heads.json", rest)
+        doomed, size, kept = [], 0, 0
+        for path, bytes_ in store.storage.walk():
+            managed = path.startswith(("tables/", "fragments/", "manifests/")) or TEMPORARY in path
+            if managed and path not in live:
+                doomed.append(path)
+                size += bytes_
+            else:
+                kept += 1
+        if not dry_run:
+            # Manifests go first: one that names removed files would be taken for finished work.
+            for path in sorted(doomed, key=lambda name: not name.endswith(".json")):
+                store.storage.remove(path)
+    return Swept(tuple(doomed), size, kept)

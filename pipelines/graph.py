@@ -1,0 +1,37 @@
+"""Stage graph: notes -> nodes and edges of each graph kind, on Beam."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipelines.stage import Inputs, Output, Stage, Unit
+from schemas.config import RunConfig
+from transforms import graphs
+
+READS = {"interactions": "ingest", "notes": "extract"}
+"""Table -> the unit that a graph builder gets it from."""
+
+
+def units(config: RunConfig) -> list[Unit]:
+    """One unit a graph kind."""
+    found = []
+    for kind in config.graph.kinds:
+        builder = graphs.load(kind)
+        options = graphs.parse_options(builder, config.graph.options.get(kind, {}))
+        reads = tuple(dict.fromkeys(READS[table] for table in builder.INPUTS))
+        settings = {"graph": kind, "version": builder.VERSION, "options": options.model_dump(mode="json")}
+        found.append(Unit(f"graph/{kind}", settings, reads, ("nodes", "edges")))
+    return found
+
+
+def process(inputs: Inputs, wanted: Sequence[Unit]) -> list[Output]:
+    """Build one graph kind for one shard."""
+    (unit,) = wanted
+    kind = unit.config["graph"]
+    builder = graphs.load(kind)
+    tables = {name: inputs.table(READS[name], name) for name in builder.INPUTS}
+    nodes, edges = builder.build(tables, graphs.parse_options(builder, unit.config["options"]))
+    return [Output({"nodes": nodes, "edges": edges})]
+
+
+STAGE = Stage("graph", 1, "beam", units, process)

@@ -1,0 +1,363 @@
+"""Stage ingest: logs -> interactions, questions, rejects, on Beam.
+
+Two steps, and only references travel through Beam. **Read**: one element a file; its records become fragments on
+storage, one Arrow file a table and group of some `ingest.split_mb` of text, with one record batch a shard. **Merge**:
+one element a shard; its batches become the final parts. A shard's key is the hash of the content of its batches, so
+only shards whose cases changed are made again.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, cast
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import fsspec
+import pyarrow as pa
+import xxhash
+
+from pipelines import beam_engine
+from pipelines.planner import Keys, unit_fingerprint
+from pipelines.progress import Progress
+from pipelines.sources import Source
+from pipelines.storage import Storage
+from pipelines.store import Manifest, Part, Store
+from schemas.config import IngestConfig, RunConfig
+from schemas.errors import ConfigError, InputError
+from schemas.ids import fingerprint
+from schemas.tables import build
+from transforms import formats
+from transforms.fragments import FRAGMENT_SCHEMAS, FragmentTables, fragments
+from transforms.merge import merge
+from transforms.records import Record
+
+VERSION = 1
+OUTPUTS = {"ingest": ("interactions",), "questions": ("questions", "rejects")}
+"""Units that ingest makes, with their tables. Questions have keys of their own: a new one touches no interaction."""
+
+_FILE_SCHEMAS = {
+    name: pa.schema([(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in schema])
+    for name, schema in FRAGMENT_SCHEMAS.items()
+}
+_KEYED = {"ingest": ("sessions", "interactions"), "questions": ("questions", "rejects")}
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What ingest yields: its two manifests, the keys of the sources read, and how many parts were made."""
+
+    interactions: Manifest
+    questions: Manifest
+    sources: tuple[str, ...]
+    made: int
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Work item of the first step."""
+
+    uri: str
+    shards: int
+    key: str
+    source: Source
+    config: IngestConfig
+
+
+@dataclass(frozen=True)
+class _Merge:
+    """Work item of the second step: where the batches of one shard lie, and the keys to write under."""
+
+    uri: str
+    shards: int
+    shard: int
+    keys: Mapping[str, str]
+    batches: tuple[tuple[str, int, int], ...]
+
+
+# -- sources ----------------------------------------------------------------------------------------------------------
+
+
+def source_key(store: Store, config: IngestConfig, source: Source) -> str:
+    """Return the key of what reading a source yields."""
+    own = config.model_dump(mode="json", exclude={"max_reject_share"})
+    return fingerprint(["read", VERSION, source.name, source.digest, own, store.shards])
+
+
+def source_manifest(storage: Storage, key: str) -> dict[str, Any]:
+    """Return what is known of a source that was read.
+
+    Raises:
+        StoreError: It was not read to its end.
+    """
+    found: dict[str, Any] = storage.read_json(f"fragments/{key}/manifest.json")
+    return found
+
+
+def was_read(storage: Storage, key: str) -> bool:
+    """Tell whether a source was read to its end."""
+    return storage.exists(f"fragments/{key}/manifest.json")
+
+
+def known_sources(store: Store, keys: Sequence[str]) -> list[Source]:
+    """Return the sources behind keys, as they were when read."""
+    found = [source_manifest(store.storage, key)["source"] for key in keys]
+    return [Source(f["name"], f["uri"], f["bytes"], f["digest"]) for f in found]
+
+
+# -- read -------------------------------------------------------------------------------------------------------------
+
+
+def check(config: IngestConfig) -> None:
+    """Check what pydantic cannot: the format and the time zone.
+
+    Raises:
+        ConfigError: The time zone is not known.
+        InputError: The format is not known.
+    """
+    if config.format != "auto":
+        formats.named(config.format)
+    _zone(config.timezone)
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise ConfigError(
+            f"no time zone is called '{name}'",
+            where="ingest.timezone",
+            remedy="Use an IANA name, such as Europe/Paris.",
+        ) from error
+
+
+def read_source(item: _Read) -> None:
+    """Read one source into fragments and write their manifest last.
+
+    Raises:
+        InputError: The file cannot be opened, or its format is not known.
+    """
+    storage = Storage(item.uri)
+    try:
+        with fsspec.open(item.source.uri, "rb") as stream:
+            _read_stream(storage, item, cast(BinaryIO, stream))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error}", where=item.source.uri) from error
+
+
+def _read_stream(storage: Storage, item: _Read, stream: BinaryIO) -> None:
+    config = item.config
+    reading = formats.read_source(
+        stream, item.source.name, config.format, config.unit, _zone(config.timezone), config.encoding
+    )
+    counted: Counter[str] = Counter()
+    digests: dict[int, dict[str, Any]] = {}
+    files, groups = [], []
+    limit = config.split_mb << 20
+    for number, group in enumerate(
+        fragments(_counting(reading.records, counted), item.source.name, reading.unit, item.shards, limit)
+    ):
+        groups.append(sorted(group))
+        for table in FRAGMENT_SCHEMAS:
+            name = f"{number:05d}.{table}.arrow"
+            storage.write(f"fragments/{item.key}/{name}", _encode(table, group, digests))
+            files.append(name)
+    manifest = {
+        "source": {**item.source.__dict__},
+        "format": reading.reader.NAME,
+        "unit": reading.unit,
+        "encoding": reading.encoding,
+        "files": files,
+        "groups": groups,
+        "content": {
+            str(shard): {unit: d.hexdigest() for unit, d in sorted(by_unit.items())}
+            for shard, by_unit in sorted(digests.items())
+        },
+        "records": counted["records"],
+        "repairs": dict(sorted(reading.context.repairs.items())),
+    }
+    storage.write_json(f"fragments/{item.key}/manifest.json", manifest)
+
+
+def _counting(records: Iterator[Record], counted: Counter[str]) -> Iterator[Record]:
+    for record in records:
+        counted["records"] += 1
+        yield record
+
+
+def _encode(table: str, group: Mapping[int, FragmentTables], digests: dict[int, dict[str, Any]]) -> memoryview:
+    """Lay out one table of a group, one record batch a shard, and digest what each shard gets."""
+    schema = _FILE_SCHEMAS[table]
+    unit = next(unit for unit, names in _KEYED.items() if table in names)
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_file(sink, schema, options=options) as writer:
+        for shard in sorted(group):
+            rows = getattr(group[shard], table).cast(schema).combine_chunks()
+            batches = rows.to_batches()
+            batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
+            writer.write_batch(batch)
+            if rows.num_rows:
+                digests.setdefault(shard, {}).setdefault(unit, xxhash.xxh3_128()).update(batch.serialize())
+    return memoryview(sink.getvalue())
+
+
+# -- merge ------------------------------------------------------------------------------------------------------------
+
+
+def read_fragments(storage: Storage, batches: Sequence[tuple[str, int, int]]) -> list[FragmentTables]:
+    """Read the fragments of one shard: (source key, group, number of the batch in the group)."""
+    return [
+        FragmentTables(**{table: _batch(storage, table, key, group, at) for table in FRAGMENT_SCHEMAS})
+        for key, group, at in batches
+    ]
+
+
+def _batch(storage: Storage, table: str, key: str, group: int, at: int) -> pa.Table:
+    name = f"fragments/{key}/{group:05d}.{table}.arrow"
+    source = pa.memory_map(storage.path(name)) if storage.local is not None else storage.open(name)
+    with source, pa.ipc.open_file(source) as reader:
+        rows = pa.Table.from_batches([reader.get_batch(at)])
+    return build("rejects", dict(zip(rows.column_names, rows.columns, strict=True))) if table == "rejects" else rows
+
+
+def merge_shard(item: _Merge) -> None:
+    """Make the parts of one shard that are not there yet."""
+    store = Store(Storage(item.uri), item.shards)
+    merged = merge(read_fragments(store.storage, item.batches))
+    cases = len(merged.interactions["case_id"].unique())
+    stats = {
+        "ingest": {"cases": cases, **{f"repaired_{name}": n for name, n in merged.repairs.items()}},
+        "questions": {},
+    }
+    for unit, tables in OUTPUTS.items():
+        if not store.has_part(tables, item.shard, item.keys[unit]):
+            made = {table: getattr(merged, table) for table in tables}
+            store.write_part(item.shard, item.keys[unit], made, stats[unit])
+
+
+def shard_batches(storage: Storage, keys: Sequence[str]) -> dict[int, list[tuple[str, int, int]]]:
+    """Return, for every shard, where its batches lie in the fragments of some sources."""
+    found: dict[int, list[tuple[str, int, int]]] = {}
+    for key in keys:
+        for number, shards in enumerate(source_manifest(storage, key)["groups"]):
+            for at, shard in enumerate(shards):
+                found.setdefault(shard, []).append((key, number, at))
+    return found
+
+
+def shard_keys(storage: Storage, keys: Sequence[str]) -> dict[str, Keys]:
+    """Return the part keys of both units by shard, from the content of sources that were read."""
+    content: dict[str, dict[int, list[str]]] = {"ingest": {}, "questions": {}}
+    for key in keys:
+        for shard, digests in source_manifest(storage, key)["content"].items():
+            for unit, digest in digests.items():
+                content[unit].setdefault(int(shard), []).append(digest)
+    shards = sorted({*content["ingest"], *content["questions"]})
+    first = {s: fingerprint(["ingest", VERSION, sorted(content["ingest"].get(s, []))]) for s in shards}
+    second = {s: fingerprint(["questions", VERSION, first[s], sorted(content["questions"].get(s, []))]) for s in shards}
+    return {"ingest": first, "questions": second}
+
+
+# -- the stage --------------------------------------------------------------------------------------------------------
+
+
+def run(store: Store, config: RunConfig, sources: Sequence[Source], progress: Progress) -> Taken:
+    """Read the sources that were not read yet, and merge the shards that changed.
+
+    Args:
+        store: The corpus.
+        config: The run.
+        sources: All inputs of the generation, whether read before or not.
+        progress: Who is told.
+
+    Raises:
+        InputError: A source cannot be read, or there is none.
+        ConfigError: A setting is not valid.
+    """
+    check(config.ingest)
+    if not sources:
+        raise InputError("nothing was ingested here and no input is given", where=config.corpus)
+    storage = store.storage
+    keys = {source_key(store, config.ingest, source): source for source in sources}
+    new = [_Read(storage.uri, store.shards, k, s, config.ingest) for k, s in keys.items() if not was_read(storage, k)]
+    if new:
+        _read_all(store, config, new, len(keys), progress)
+    part_keys = shard_keys(storage, list(keys))
+    batches = shard_batches(storage, list(keys))
+    todo = [
+        _Merge(storage.uri, store.shards, shard, {u: part_keys[u][shard] for u in OUTPUTS}, tuple(batches[shard]))
+        for shard in part_keys["ingest"]
+        if not all(store.has_part(tables, shard, part_keys[u][shard]) for u, tables in OUTPUTS.items())
+    ]
+    if todo:
+        progress.begin("ingest: merge", len(part_keys["ingest"]), len(part_keys["ingest"]) - len(todo), "shards")
+        beam_engine.run_map(todo, merge_shard, config.beam, "merge", progress, _merged(store))
+        progress.end()
+    facts = _facts(storage, list(keys))
+    interactions = _manifest(store, "ingest", part_keys["ingest"], {}, facts)
+    questions = _manifest(
+        store, "questions", part_keys["questions"], {"ingest": interactions.fingerprint}, {"records": facts["records"]}
+    )
+    for name, count in interactions.stats.items():
+        if name.startswith("repaired_"):
+            facts["repairs"][name.removeprefix("repaired_")] += count
+    facts["repairs"] = dict(sorted(facts["repairs"].items()))
+    return Taken(interactions, questions, tuple(keys), len(todo))
+
+
+def _read_all(store: Store, config: RunConfig, items: Sequence[_Read], total: int, progress: Progress) -> None:
+    megabytes = {item.key: max(1, item.source.bytes >> 20) for item in items}
+    progress.begin(f"ingest: read {len(items)} of {total} files", sum(megabytes.values()), 0, "MB")
+
+    def read_so_far(item: _Read) -> tuple[int, int]:
+        whole = megabytes[item.key]
+        if was_read(store.storage, item.key):
+            return whole, 0
+        groups = 0
+        while store.storage.exists(f"fragments/{item.key}/{groups:05d}.sessions.arrow"):
+            groups += 1
+        return min(whole - 1, groups * config.ingest.split_mb), 0
+
+    beam_engine.run_map(items, read_source, config.beam, "read", progress, read_so_far)
+    progress.end()
+
+
+def _merged(store: Store) -> Any:
+    def merged(item: _Merge) -> tuple[int, int]:
+        there = all(store.has_part(tables, item.shard, item.keys[u]) for u, tables in OUTPUTS.items())
+        return int(there), 0
+
+    return merged
+
+
+def _facts(storage: Storage, keys: Sequence[str]) -> dict[str, Any]:
+    found = [source_manifest(storage, key) for key in keys]
+    repairs: Counter[str] = Counter()
+    for one in found:
+        repairs.update(one["repairs"])
+    sources = [
+        {**one["source"], "format": one["format"], "unit": one["unit"], "records": one["records"]} for one in found
+    ]
+    return {"records": sum(one["records"] for one in found), "repairs": repairs, "sources": sources}
+
+
+def _manifest(store: Store, unit: str, keys: Keys, inputs: Mapping[str, str], facts: dict[str, Any]) -> Manifest:
+    mark = unit_fingerprint(unit, keys)
+    known = store.find_manifest(unit, mark)
+    parts: tuple[Part, ...] = known.parts if known else ()
+    if not known:
+        found = [store.adopt_part(OUTPUTS[unit], shard, key) for shard, key in sorted(keys.items())]
+        if missing := [shard for shard, part in zip(sorted(keys), found, strict=True) if part is None]:
+            raise InputError(f"shard {missing[0]} is missing after ingest", where=store.storage.uri)
+        parts = tuple(part for part in found if part is not None)
+    return Manifest(unit, mark, VERSION, {}, dict(inputs), parts, facts)
+
+
+def stream_records(data: bytes, name: str, config: IngestConfig) -> Any:
+    """Open bytes held in memory as a source (the log of a `Memory`)."""
+    return formats.read_source(
+        cast(BinaryIO, io.BytesIO(data)), name, config.format, config.unit, _zone(config.timezone), config.encoding
+    )

@@ -1,0 +1,218 @@
+"""A memory of one case: `remember` and `query`, on the same code as the batch pipeline, for that case alone."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import pyarrow as pa
+
+from indexers import presets
+from pipelines import ingest, query
+from pipelines.driver import MEMORY
+from pipelines.lock import writing
+from pipelines.planner import all_units
+from pipelines.rank import index_units
+from pipelines.stage import Inputs, Output
+from pipelines.storage import Storage
+from pipelines.store import Store
+from schemas.config import RunConfig
+from schemas.errors import UsageError
+from schemas.ids import canonical_json, escape_id, shard_of
+from transforms.fragments import FragmentTables, fragments, of_case
+from transforms.merge import Merged, merge
+
+SHARDS = 8
+"""Shards of a corpus that a memory makes."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One interaction that was found.
+
+    Attributes:
+        rank: From 1.
+        score: The preset's score.
+        interaction_id: Its id within the case.
+        session_id: The conversation that it is part of.
+        started_at: When it began (UTC), or None.
+        text: What was said.
+    """
+
+    rank: int
+    score: float
+    interaction_id: str
+    session_id: str
+    started_at: datetime | None
+    text: str
+
+
+@dataclass(frozen=True)
+class _Held(Inputs):
+    """The tables of one case, in memory, in place of parts on storage."""
+
+    tables: dict[tuple[str, str], pa.Table] = field(default_factory=dict)
+
+    def table(self, unit: str, table: str, columns: list[str] | None = None) -> pa.Table:
+        found = self.tables[unit, table]
+        return found if columns is None else found.select(columns)
+
+
+class Memory:
+    """One case that grows while it is asked.
+
+    What is told goes to a log in the corpus at once. A query builds this case, and no other, from its interactions in
+    the corpus and the log; the next `tagloom run` takes the log in like any other input.
+    """
+
+    def __init__(self, uri: str, case: str, *, generation: str = "main", wait: float = 10.0) -> None:
+        """Open a memory; the corpus is made where there is none.
+
+        Args:
+            uri: Corpus, as for `open_corpus`.
+            case: The case.
+            generation: Generation whose inputs and settings count.
+            wait: Seconds to wait while a run holds the corpus.
+
+        Raises:
+            StoreError: The corpus cannot be opened or made.
+            UsageError: The case has no name.
+        """
+        if not case:
+            raise UsageError("a memory needs the name of a case", where="case")
+        self.case = case
+        self._name = generation
+        self._wait = wait
+        self._store = Store.create(uri, SHARDS)
+        self._log = f"{MEMORY}{escape_id(case)}.jsonl"
+        self._built: tuple[object, _Held] | None = None
+
+    def remember(
+        self, user: str, assistant: str = "", *, at: datetime | None = None, session: str | None = None
+    ) -> None:
+        """Add one interaction; it is on storage when this returns.
+
+        Args:
+            user: What the user said.
+            assistant: What the assistant answered.
+            at: When; now by default. A naive time is taken as UTC.
+            session: Conversation that it is part of; by default one of its own.
+
+        Raises:
+            UsageError: Both texts are empty.
+            StoreError: It cannot be written.
+            LockedError: A run holds the corpus for longer than `wait`.
+        """
+        if not (user.strip() or assistant.strip()):
+            raise UsageError("nothing to remember: both texts are empty", where="Memory.remember")
+        moment = at or datetime.now(UTC)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        with writing(self._store.storage, self._wait):
+            before = self._told()
+            lines = before.count(b"\n") + (not before.endswith(b"\n") and bool(before))
+            roles = (("user", user), ("assistant", assistant))
+            line = canonical_json(
+                {
+                    "case_id": self.case,
+                    "session_id": session or f"memory-{lines + 1:06d}",
+                    "started_at": moment.isoformat(),
+                    "messages": [
+                        {"role": role, "content": text, "id": f"memory-{lines + 1:06d}:{n}"}
+                        for n, (role, text) in enumerate(roles)
+                        if text
+                    ],
+                }
+            )
+            gap = b"" if not before or before.endswith(b"\n") else b"\n"
+            self._store.storage.append(self._log, before, gap + line + b"\n")
+
+    def query(self, text: str, k: int = 10, retriever: str = "bm25") -> list[Hit]:
+        """Return the best interactions for a question, best first.
+
+        Raises:
+            UsageError: There is no such preset.
+        """
+        preset = presets.get(retriever)
+        held = self._case(preset)
+        interactions = held.table("ingest", "interactions")
+        if not interactions.num_rows:
+            return []
+        return [Hit(**row) for row in query.search(preset, interactions, text, held.table, k).to_pylist()]
+
+    def __len__(self) -> int:
+        """Number of interactions."""
+        return int(self._merged(self._config()).interactions.num_rows)
+
+    def _told(self) -> bytes:
+        storage = self._store.storage
+        return storage.read(self._log) if storage.exists(self._log) else b""
+
+    def _head(self) -> Mapping[str, Any]:
+        return self._store.heads().get(self._name, {})
+
+    def _config(self) -> RunConfig:
+        settings = dict(self._head().get("config", {}))
+        return RunConfig.model_validate({**settings, "corpus": self._store.storage.uri})
+
+    def _merged(self, config: RunConfig) -> Merged:
+        found: list[FragmentTables] = []
+        storage = self._store.storage
+        shard = shard_of(self.case, self._store.shards)
+        kept = [
+            key
+            for key in self._head().get("sources", [])
+            if ingest.source_manifest(storage, key)["source"]["name"] != self._log
+        ]
+        for fragment in ingest.read_fragments(storage, ingest.shard_batches(storage, kept).get(shard, [])):
+            found.append(of_case(fragment, self.case))
+        reading = ingest.stream_records(self._told(), self._log, config.ingest)
+        limit = config.ingest.split_mb << 20
+        for group in fragments(reading.records, self._log, reading.unit, self._store.shards, limit):
+            found.extend(tables for number, tables in group.items() if number == shard)
+        return merge(found)
+
+    def _case(self, preset: presets.Preset) -> _Held:
+        """Build what a preset needs of this case, unless it is built and nothing changed since."""
+        config = self._config()
+        mark = (self._told(), tuple(self._head().get("sources", [])), config)
+        if self._built is None or self._built[0] != mark:
+            merged = self._merged(config)
+            tables = {("ingest", "interactions"): merged.interactions}
+            self._built = (mark, _Held(self._store, {}, tables))
+        held = self._built[1]
+        if held.table("ingest", "interactions").num_rows:
+            _build(config, held, index_units(preset))
+        return held
+
+
+def _build(config: RunConfig, held: _Held, wanted: Sequence[str]) -> None:
+    """Make units and what they read, in memory, by the very functions that the stages run."""
+    units = {unit.name: (stage, unit) for stage, unit in all_units(config, ("extract", "graph", "index"))}
+    have = {name for name, _ in held.tables}
+
+    def make(name: str) -> None:
+        if name in have:
+            return
+        if name not in units:
+            raise UsageError(f"the generation's configuration has no '{name}'", remedy="Add its graph to graph.kinds.")
+        stage, unit = units[name]
+        for read in unit.reads:
+            make(read)
+        made = stage.process(held, (unit,))
+        outputs = cast(Sequence[Output], asyncio.run(_wait_for(made)) if inspect.isawaitable(made) else made)
+        held.tables.update({(name, table): rows for table, rows in outputs[0].tables.items()})
+        have.add(name)
+
+    for name in wanted:
+        make(name)
+
+
+async def _wait_for(made: Any) -> Any:
+    return await made
+
+
+__all__ = ["Hit", "Memory", "Storage"]

@@ -1,0 +1,103 @@
+"""What a run would do: which parts are there, which must be made, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pipelines.stage import STAGES, Stage, Unit, load_stage, part_key
+from pipelines.store import Generation, Manifest, Part, Store
+from schemas.config import RunConfig
+from schemas.errors import StoreError
+from schemas.ids import fingerprint
+
+Keys = dict[int, str]
+
+
+@dataclass(frozen=True)
+class UnitPlan:
+    """One unit: the key of every part, those that are there, and why the rest must be made.
+
+    Attributes:
+        keys: Shard -> key.
+        known: The manifest, when this very unit was finished before.
+        present: Shards whose parts are there, though perhaps no manifest names them yet.
+        reason: Why parts must be made; empty when none.
+    """
+
+    stage: Stage
+    unit: Unit
+    keys: Mapping[int, str]
+    fingerprint: str
+    known: Manifest | None
+    present: frozenset[int]
+    reason: str
+
+    @property
+    def missing(self) -> list[int]:
+        """Shards whose parts must be made."""
+        return [] if self.known else [shard for shard in self.keys if shard not in self.present]
+
+
+def unit_fingerprint(unit: str, keys: Mapping[int, str]) -> str:
+    """Return the fingerprint of a unit: the hash of its name and of all its part keys."""
+    return fingerprint([unit, sorted(keys.items())])
+
+
+def all_units(config: RunConfig, stages: Iterable[str] = STAGES) -> list[tuple[Stage, Unit]]:
+    """Return every unit of a run, in order of execution."""
+    return [(stage, unit) for stage in map(load_stage, stages) for unit in stage.units(config)]
+
+
+def plan_unit(
+    store: Store, stage: Stage, unit: Unit, upstream: Mapping[str, Mapping[int, str]], before: Generation | None
+) -> UnitPlan:
+    """Plan one unit.
+
+    Args:
+        store: The corpus.
+        stage: The unit's stage.
+        unit: The unit.
+        upstream: Unit -> shard -> key, for every unit that it reads.
+        before: The generation that the name points at now, to tell what changed.
+    """
+    shards = sorted({shard for name in unit.reads for shard in upstream[name]})
+    if stage.whole:
+        reads = [(name, sorted(upstream[name].items())) for name in unit.reads]
+        keys: Keys = {0: part_key(stage, unit, reads)} if shards else {}
+    else:
+        keys = {
+            shard: part_key(
+                stage, unit, [(n, [(shard, upstream[n][shard])] if shard in upstream[n] else []) for n in unit.reads]
+            )
+            for shard in shards
+        }
+    mark = unit_fingerprint(unit.name, keys)
+    known = store.find_manifest(unit.name, mark)
+    if known is not None:
+        return UnitPlan(stage, unit, keys, mark, known, frozenset(keys), "")
+    present = frozenset(s for s, key in keys.items() if store.has_part(unit.outputs, s, key))
+    reason = _reason(stage, unit, keys, before) if len(present) < len(keys) else ""
+    return UnitPlan(stage, unit, keys, mark, None, present, reason)
+
+
+def _reason(stage: Stage, unit: Unit, keys: Mapping[int, str], before: Generation | None) -> str:
+    if before is None or unit.name not in before.units:
+        return "not made before"
+    try:
+        old = before.manifest(unit.name)
+    except StoreError:
+        return "its manifest is missing"
+    if old.version != stage.version:
+        return f"stage version {old.version} -> {stage.version}"
+    changed = sorted(k for k in {*old.config, *unit.config} if old.config.get(k) != dict(unit.config).get(k))
+    if changed:
+        return f"configuration changed: {', '.join(changed)}"
+    had = {part.shard: part.key for part in old.parts}
+    touched = sum(had.get(shard) != key for shard, key in keys.items())
+    return f"inputs changed in {touched} of {len(keys)} shards"
+
+
+def part_keys(parts: Iterable[Part]) -> Keys:
+    """Return shard -> key."""
+    return {part.shard: part.key for part in parts}

@@ -1,0 +1,34 @@
+"""What a run tells about itself while it works."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Receives the progress of a run; calls come from one thread."""
+
+    def begin(self, stage: str, total: int, reused: int, unit: str) -> None:
+        """A stage begins: `total` pieces to do, `reused` that are there already; `unit` names what is counted."""
+        ...
+
+    def advance(self, pieces: int, rows: int) -> None:
+        """Some pieces are done."""
+        ...
+
+    def end(self, note: str = "") -> None:
+        """The stage is done."""
+        ...
+
+
+class Silent:
+    """Shows nothing."""
+
+    def begin(self, stage: str, total: int, reused: int, unit: str) -> None:
+        """Ignore."""
+
+    def advance(self, pieces: int, rows: int) -> None:
+        """Ignore."""
+
+    def end(self, note: str = "") -> None:
+        """Ignore."""

@@ -1,0 +1,140 @@
+"""The contract of a stage, and the work item that travels to a worker.
+
+A stage declares its name, version, engine, output tables and units. A unit is the stage under one configuration
+(one graph kind, one preset); it yields one part a shard and one manifest. The key of a part is the hash of the
+stage's name and version, the unit's configuration, and the keys of the parts that it reads: same key, same bytes.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from pipelines.store import Store
+from schemas.config import RunConfig
+from schemas.ids import fingerprint
+from schemas.tables import empty
+
+STAGES = ("extract", "graph", "index", "rank", "evaluate")
+"""Stages after ingest, in order; each is the module of that name in this package, with its `STAGE`."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A stage under one configuration.
+
+    Attributes:
+        name: ``stage`` or ``stage/variant``.
+        config: The unit's own configuration, plain data; part of every key.
+        reads: Units whose parts it reads.
+        outputs: Tables of a part.
+    """
+
+    name: str
+    config: Mapping[str, Any]
+    reads: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def stage(self) -> str:
+        """Name of the stage."""
+        return self.name.partition("/")[0]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The parts that a work item reads; tables are read when asked for.
+
+    Attributes:
+        parts: Unit -> (shard, key) of the parts to read.
+    """
+
+    store: Store
+    parts: Mapping[str, Sequence[tuple[int, str]]]
+
+    def table(self, unit: str, table: str, columns: list[str] | None = None) -> pa.Table:
+        """Return one table of a unit, over the shards of this item."""
+        read = [self.store.read_part(table, shard, key, columns) for shard, key in self.parts.get(unit, ())]
+        if len(read) == 1:
+            return read[0]
+        if not read:
+            return empty(table) if columns is None else empty(table).select(columns)
+        return pa.concat_tables(read).unify_dictionaries()
+
+    def shards(self) -> list[Inputs]:
+        """Split by shard, in order of shard."""
+        numbers = sorted({shard for parts in self.parts.values() for shard, _ in parts})
+        return [
+            Inputs(self.store, {unit: [p for p in parts if p[0] == n] for unit, parts in self.parts.items()})
+            for n in numbers
+        ]
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a stage made of one item for one unit."""
+
+    tables: Mapping[str, pa.Table]
+    stats: Mapping[str, int] = field(default_factory=dict)
+
+
+Process = Callable[[Inputs, Sequence[Unit]], Sequence[Output] | Awaitable[Sequence[Output]]]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage.
+
+    Attributes:
+        name: Its name.
+        version: Raised whenever its output changes for the same input.
+        engine: Where its items run. ``ray-actor`` items go to long-lived workers, several at a time.
+        units: The units of a configuration, in order.
+        process: Makes the outputs of some units from their inputs, in the units' order.
+        whole: True where one part covers all shards.
+        together: True where all missing units of a shard make one item, because they share work.
+    """
+
+    name: str
+    version: int
+    engine: Literal["ray", "ray-actor", "beam"]
+    units: Callable[[RunConfig], list[Unit]]
+    process: Process
+    whole: bool = False
+    together: bool = False
+
+
+def load_stage(name: str) -> Stage:
+    """Return a stage by name; its module, and what that imports, loads only now."""
+    stage: Stage = importlib.import_module(f"pipelines.{name}").STAGE
+    return stage
+
+
+def part_key(stage: Stage, unit: Unit, read_keys: Sequence[tuple[str, Sequence[tuple[int, str]]]]) -> str:
+    """Return the key of a part.
+
+    Args:
+        stage: The stage.
+        unit: The unit.
+        read_keys: (unit, [(shard, key)]) of the parts read, in the order of `unit.reads`.
+    """
+    reads = [[name, [[shard, key] for shard, key in keys]] for name, keys in read_keys]
+    return fingerprint([stage.name, stage.version, unit.name, dict(unit.config), reads])
+
+
+@dataclass(frozen=True)
+class Item:
+    """One piece of work: some units of one stage on one shard (or on all)."""
+
+    uri: str
+    shards: int
+    stage: str
+    shard: int
+    units: tuple[Unit, ...]
+    keys: tuple[str, ...]
+    parts: Mapping[str, tuple[tuple[int, str], ...]]
+    rows: int = 0

@@ -1,0 +1,59 @@
+"""Describes a corpus for `tagloom status`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipelines.lock import holder
+from pipelines.store import Generation, Store
+
+
+def describe(uri: str) -> dict[str, Any]:
+    """Return what a corpus holds: shards, bytes, who writes to it, and every generation with its units.
+
+    Raises:
+        StoreError: There is no corpus, or a manifest is damaged.
+    """
+    store = Store.open(uri)
+    return {
+        "corpus": uri,
+        "shards": store.shards,
+        "bytes": sum(size for _, size in store.storage.walk()),
+        "writer": holder(store.storage),
+        "generations": [_generation(Generation(store, name, head)) for name, head in sorted(store.heads().items())],
+    }
+
+
+def _generation(generation: Generation) -> dict[str, Any]:
+    units, remarks = [], []
+    for unit in generation.units:
+        manifest = generation.manifest(unit)
+        tables = [table for part in manifest.parts for table in part.tables.values()]
+        units.append(
+            {
+                "unit": unit,
+                "fingerprint": manifest.fingerprint,
+                "parts": len(manifest.parts),
+                "rows": sum(table.rows for table in tables),
+                "bytes": sum(table.bytes for table in tables),
+                "seconds": float(manifest.run.get("seconds", 0.0)),
+                "made_at": str(manifest.run.get("made_at", ""))[:19].replace("T", " "),
+                "stats": manifest.stats,
+            }
+        )
+        if unit == "ingest" and manifest.run.get("repairs"):
+            counts = ", ".join(f"{name} {count:,}" for name, count in manifest.run["repairs"].items())
+            remarks.append(f"repaired at ingest: {counts}")
+        if unit == "questions" and manifest.rows("rejects"):
+            remarks.append(f"rejects: {manifest.rows('rejects'):,} (tagloom export rejects)")
+        if unit == "extract":
+            counts = ", ".join(f"{k.removeprefix('notes_')} {v:,}" for k, v in manifest.stats.items())
+            remarks.append(f"notes: {counts}")
+        if manifest.stats.get("no_seeds"):
+            remarks.append(f"{unit}: {manifest.stats['no_seeds']:,} questions matched no seed and have no ranking")
+    return {
+        "name": generation.name,
+        "units": units,
+        "pending": bool(generation.head.get("pending")),
+        "remarks": remarks,
+    }

@@ -1,0 +1,350 @@
+"""The corpus on storage: parts, manifests, heads.
+
+Layout (format 1)::
+
+    corpus.json                                   identity, format version, number of shards
+    tables/TABLE/00012-of-00064/KEY.parquet       one part
+    fragments/SOURCE_KEY/00003.arrow              what a reader made of one input file
+    manifests/STAGE/FINGERPRINT.json              the parts of one unit, written last
+    heads.json                                    name -> fingerprints of one generation, replaced atomically
+
+Nothing is overwritten but `heads.json`; the same key always means the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.storage import Storage
+from schemas.errors import StoreError
+from schemas.ids import shard_name, shard_of
+from schemas.tables import empty, schema, validate
+
+FORMAT = 1
+_STATS = b"tagloom.stats"
+
+
+@dataclass(frozen=True)
+class TablePart:
+    """One Parquet file: its rows, bytes and SHA-256."""
+
+    rows: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """The tables of one unit in one shard."""
+
+    shard: int
+    key: str
+    tables: Mapping[str, TablePart]
+    stats: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything about one unit (stage and variant) in one generation.
+
+    Attributes:
+        unit: Name, such as ``rank/bm25``.
+        fingerprint: Hash of the unit's configuration and of all part keys.
+        version: Version of the stage's code.
+        config: The unit's own configuration.
+        inputs: Names of the units that it read -> their fingerprints.
+        parts: One a shard that has rows, in order of shard.
+        run: What may differ between equal results: seconds, time, code version, workers.
+    """
+
+    unit: str
+    fingerprint: str
+    version: int
+    config: Mapping[str, Any]
+    inputs: Mapping[str, str]
+    parts: tuple[Part, ...]
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """Counts of all parts, added up."""
+        total: dict[str, int] = {}
+        for part in self.parts:
+            for name, count in part.stats.items():
+                total[name] = total.get(name, 0) + count
+        return dict(sorted(total.items()))
+
+    def rows(self, table: str) -> int:
+        """Rows of one table over all parts."""
+        return sum(part.tables[table].rows for part in self.parts if table in part.tables)
+
+
+def encode_table(name: str, table: pa.Table, stats: Mapping[str, int] | None = None) -> bytes:
+    """Return the Parquet bytes of a valid table; equal tables give equal bytes.
+
+    Raises:
+        SchemaError: The table does not fit its schema.
+    """
+    validate(name, table)
+    meta = dict(schema(name).metadata)
+    if stats:
+        meta[_STATS] = json.dumps(dict(sorted(stats.items()))).encode()
+    sink = io.BytesIO()
+    pq.write_table(
+        table.replace_schema_metadata(meta),
+        sink,
+        compression="zstd",
+        compression_level=1,
+        row_group_size=131_072,
+        write_page_checksum=True,
+        store_schema=True,
+    )
+    return sink.getvalue()
+
+
+def decode_table(name: str, data: bytes, where: str, columns: list[str] | None = None) -> pa.Table:
+    """Return the table of Parquet bytes.
+
+    Raises:
+        StoreError: The bytes are damaged.
+    """
+    try:
+        table = pq.read_table(pa.BufferReader(data), columns=columns, page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        raise StoreError(f"is damaged: {error}", where=where, remedy="Remove it and run again.") from error
+    wanted = schema(name)
+    kept = wanted if columns is None else pa.schema([wanted.field(c) for c in columns], wanted.metadata)
+    return table.replace_schema_metadata(wanted.metadata).cast(kept) if table.schema != kept else table
+
+
+@dataclass(frozen=True)
+class Store:
+    """A corpus: reads and writes its parts, manifests and heads."""
+
+    storage: Storage
+    shards: int
+
+    # -- identity ---------------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, uri: str) -> Store:
+        """Open an existing corpus.
+
+        Raises:
+            StoreError: There is none, or its format is not known.
+        """
+        storage = Storage(uri)
+        if not storage.exists("corpus.json"):
+            raise StoreError("no corpus here", where=uri, remedy="Make one: tagloom run --corpus URI INPUT...")
+        found = storage.read_json("corpus.json")
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            raise StoreError(
+                f"corpus format {found.get('format') if isinstance(found, dict) else '?'} is not {FORMAT}",
+                where=uri,
+            )
+        return cls(storage, int(found["shards"]))
+
+    @classmethod
+    def create(cls, uri: str, shards: int) -> Store:
+        """Open a corpus, making it first where there is none; an existing one keeps its number of shards.
+
+        Raises:
+            StoreError: The folder holds something else.
+        """
+        storage = Storage(uri)
+        if storage.exists("corpus.json"):
+            return cls.open(uri)
+        ours = {"lock.json", ".lock"}
+        if any(not name.startswith(tuple(ours)) for name, _ in storage.walk()):
+            raise StoreError("the folder is not empty and holds no corpus", where=uri, remedy="Name another folder.")
+        storage.write_json("corpus.json", {"format": FORMAT, "shards": shards})
+        return cls(storage, shards)
+
+    # -- parts ------------------------------------------------------------------------------------------------
+
+    def part_path(self, table: str, shard: int, key: str) -> str:
+        """Return where a part of a table lies."""
+        return f"tables/{table}/{shard_name(shard, self.shards)}/{key}.parquet"
+
+    def has_part(self, tables: Iterable[str], shard: int, key: str) -> bool:
+        """Tell whether all tables of a part are there."""
+        return all(self.storage.exists(self.part_path(table, shard, key)) for table in tables)
+
+    def write_part(
+        self, shard: int, key: str, tables: Mapping[str, pa.Table], stats: Mapping[str, int] | None = None
+    ) -> Part:
+        """Write the tables of a part; counts travel in the first table's Parquet metadata."""
+        written = {}
+        for n, (name, table) in enumerate(tables.items()):
+            data = encode_table(name, table, stats if n == 0 else None)
+            self.storage.write(self.part_path(name, shard, key), data)
+            written[name] = TablePart(table.num_rows, len(data), hashlib.sha256(data).hexdigest())
+        return Part(shard, key, written, dict(stats or {}))
+
+    def adopt_part(self, tables: Iterable[str], shard: int, key: str) -> Part | None:
+        """Describe a part that an earlier run left, or return None when it is not whole."""
+        found, stats = {}, {}
+        for n, name in enumerate(tables):
+            path = self.part_path(name, shard, key)
+            if not self.storage.exists(path):
+                return None
+            data = self.storage.read(path)
+            try:
+                decode_table(name, data, path)
+                meta = pq.read_metadata(pa.BufferReader(data))
+            except (StoreError, pa.ArrowException):
+                self.storage.remove(path)
+                return None
+            if n == 0:
+                stats = json.loads((meta.metadata or {}).get(_STATS, b"{}"))
+            found[name] = TablePart(meta.num_rows, len(data), hashlib.sha256(data).hexdigest())
+        return Part(shard, key, found, stats)
+
+    def read_part(self, table: str, shard: int, key: str, columns: list[str] | None = None) -> pa.Table:
+        """Read one table of a part.
+
+        Raises:
+            StoreError: It is missing or damaged.
+        """
+        path = self.part_path(table, shard, key)
+        return decode_table(table, self.storage.read(path), self.storage.path(path), columns)
+
+    # -- manifests and heads ----------------------------------------------------------------------------------
+
+    def manifest_path(self, unit: str, fingerprint: str) -> str:
+        """Return where a manifest lies."""
+        return f"manifests/{unit.partition('/')[0]}/{fingerprint}.json"
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Write a manifest; it comes after all parts that it names."""
+        self.storage.write_json(self.manifest_path(manifest.unit, manifest.fingerprint), asdict(manifest))
+
+    def read_manifest(self, unit: str, fingerprint: str) -> Manifest:
+        """Read a manifest.
+
+        Raises:
+            StoreError: It is missing or damaged.
+        """
+        path = self.manifest_path(unit, fingerprint)
+        raw = self.storage.read_json(path)
+        try:
+            parts = tuple(
+                Part(p["shard"], p["key"], {t: TablePart(**v) for t, v in p["tables"].items()}, p["stats"])
+                for p in raw.pop("parts")
+            )
+            return Manifest(**raw, parts=parts)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise StoreError(f"is damaged: {error}", where=self.storage.path(path)) from error
+
+    def find_manifest(self, unit: str, fingerprint: str) -> Manifest | None:
+        """Read a manifest, or return None where there is none."""
+        if not self.storage.exists(self.manifest_path(unit, fingerprint)):
+            return None
+        return self.read_manifest(unit, fingerprint)
+
+    def heads(self) -> dict[str, dict[str, Any]]:
+        """Return name -> generation; see `Generation` for its keys."""
+        if not self.storage.exists("heads.json"):
+            return {}
+        found: dict[str, dict[str, Any]] = self.storage.read_json("heads.json")
+        return found
+
+    def move_head(self, name: str, head: Mapping[str, Any]) -> None:
+        """Point a name at a generation."""
+        self.storage.write_json("heads.json", {**self.heads(), name: dict(head)})
+
+    def generation(self, name: str = "main") -> Generation:
+        """Return a named generation.
+
+        Raises:
+            StoreError: There is none of that name.
+        """
+        heads = self.heads()
+        if name not in heads:
+            known = f"Generations here: {', '.join(sorted(heads))}." if heads else "Nothing has been run here yet."
+            raise StoreError(f"no generation is called '{name}'", where=self.storage.uri, remedy=known)
+        return Generation(self, name, heads[name])
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One complete set of tables under a name.
+
+    Attributes:
+        head: ``units`` (unit -> fingerprint), ``sources`` (keys of the inputs read) and ``config``.
+    """
+
+    store: Store
+    name: str
+    head: Mapping[str, Any]
+
+    @property
+    def units(self) -> dict[str, str]:
+        """Unit -> fingerprint."""
+        return dict(self.head.get("units", {}))
+
+    def manifest(self, unit: str) -> Manifest:
+        """Return the manifest of a unit.
+
+        Raises:
+            StoreError: The generation has no such unit.
+        """
+        if unit not in self.units:
+            raise StoreError(
+                f"generation '{self.name}' holds no '{unit}'",
+                where=self.store.storage.uri,
+                remedy=f"It holds: {', '.join(sorted(self.units)) or 'nothing'}. 'tagloom run' makes the rest.",
+            )
+        return self.store.read_manifest(unit, self.units[unit])
+
+    def tables(self) -> dict[str, list[str]]:
+        """Return table -> the units that hold it."""
+        found: dict[str, list[str]] = {}
+        for unit in self.units:
+            for table in sorted({t for part in self.manifest(unit).parts for t in part.tables}):
+                found.setdefault(table, []).append(unit)
+        return found
+
+    def parts(self, table: str, columns: list[str] | None = None, unit: str | None = None) -> Iterator[pa.Table]:
+        """Yield the table shard by shard (unit by unit where several hold it); one part is in memory at a time.
+
+        Raises:
+            SchemaError: No table has that name.
+            StoreError: The generation does not hold it, or a part is damaged.
+        """
+        schema(table)
+        held = self.tables().get(table, [])
+        units = held if unit is None else [unit]
+        if not units:
+            raise StoreError(
+                f"generation '{self.name}' holds no table '{table}'",
+                where=self.store.storage.uri,
+                remedy=f"It holds: {', '.join(sorted(self.tables())) or 'nothing'}.",
+            )
+        for name in units:
+            for part in self.manifest(name).parts:
+                if table in part.tables:
+                    yield self.store.read_part(table, part.shard, part.key, columns)
+
+    def table(self, table: str, columns: list[str] | None = None, unit: str | None = None) -> pa.Table:
+        """Return the whole table in memory."""
+        tables = [part for part in self.parts(table, columns, unit) if part.num_rows]
+        if not tables:
+            return empty(table) if columns is None else empty(table).select(columns)
+        return pa.concat_tables(tables).unify_dictionaries()
+
+    def case_part(self, unit: str, table: str, case_id: str) -> pa.Table:
+        """Return one table of the shard that holds a case (other cases of the shard included)."""
+        shard = shard_of(case_id, self.store.shards)
+        for part in self.manifest(unit).parts:
+            if part.shard == shard and table in part.tables:
+                return self.store.read_part(table, shard, part.key)
+        return empty(table)

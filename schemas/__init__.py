@@ -1,0 +1,1 @@
+"""Shared definitions: Arrow table schemas, run configuration, ids and fingerprints, error types."""

@@ -1,0 +1,195 @@
+"""The configuration of a run: one pydantic model, from YAML and ``--set`` overrides.
+
+Each stage is fingerprinted by its own section only, so changing `rank` never invalidates `ingest`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from schemas.errors import ConfigError
+from schemas.ids import nearest
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class IngestConfig(_Section):
+    """How logs become interactions."""
+
+    format: str = Field("auto", description="Input format, or 'auto' to look at the content")
+    unit: Literal["auto", "exchange", "message"] = Field(
+        "auto",
+        description="Retrieval unit; 'auto' takes the format's own: message for dialogues, else exchange",
+    )
+    timezone: str = Field("UTC", description="Time zone of times that name none (IANA name)")
+    encoding: str = Field("auto", description="Text encoding of inputs; 'auto' knows UTF-8, BOMs, UTF-16 and cp1252")
+    max_reject_share: float = Field(
+        0.05, ge=0, le=1, description="Share of rejected records above which the run ends with exit code 3"
+    )
+    split_mb: int = Field(64, ge=1, le=1024, description="Text held at once while reading, in MB")
+
+
+class ExtractConfig(_Section):
+    """Which extractor makes notes."""
+
+    extractor: str = Field("lexical", description="Extractor by name: lexical, replay, spacy, or a third party's")
+    ontology_window: int = Field(
+        1, ge=0, description="Interactions of a case that may share one ontology snapshot; 0 = no ontology"
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="The extractor's own options")
+
+
+class GraphConfig(_Section):
+    """Which graphs are built over the notes."""
+
+    kinds: tuple[str, ...] = Field(("taggraph",), min_length=1, description="Graph kinds by name")
+    options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="Options by graph kind")
+
+
+class IndexConfig(_Section):
+    """How text is indexed."""
+
+    tokenizer: Literal["words"] = Field("words", description="'words': lower-cased runs of word characters")
+
+
+class RankConfig(_Section):
+    """Which presets rank the questions."""
+
+    presets: tuple[str, ...] = Field(
+        (
+            "bm25",
+            "bm25-raw",
+            "taggraph-basic",
+            "taggraph-stopwords",
+            "taggraph-tfidf",
+            "adaptivegraph",
+        ),
+        min_length=1,
+        description="Presets by name ('tagloom doctor' lists them)",
+    )
+    depth: int = Field(100, ge=1, le=100_000, description="Interactions kept of each ranking")
+
+
+class EvaluateConfig(_Section):
+    """How rankings are judged."""
+
+    resamples: int = Field(10_000, ge=100, le=1_000_000, description="Bootstrap resamples and sign flips")
+    seed: int = Field(7, ge=0, description="Seed of the resampling")
+    ks: tuple[int, ...] = Field((1, 3, 5, 10, 20), min_length=1, description="Cut-offs of recall and hit")
+
+
+class ComputeConfig(_Section):
+    """Where Ray stages run. Never part of a fingerprint."""
+
+    workers: int | Literal["auto"] = Field(
+        "auto", description="Ray workers; 0 runs in this process without Ray; auto takes every core"
+    )
+    address: str | None = Field(None, description="Address of a running Ray cluster; none starts a local one")
+
+
+class RunConfig(_Section):
+    """One run, whole."""
+
+    corpus: str = Field(..., min_length=1, description="Corpus URI: a folder, s3://, gs://, memory://, ...")
+    inputs: tuple[str, ...] = Field((), description="Input files, folders or globs (any fsspec URI)")
+    questions: tuple[str, ...] = Field((), description="Question files of the 'tagloom' format")
+    name: str = Field("main", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Name of the generation")
+    shards: int | Literal["auto"] = Field("auto", description="Shards of a new corpus; auto goes by input size")
+    ingest: IngestConfig = IngestConfig()  # type: ignore[call-arg]
+    extract: ExtractConfig = ExtractConfig()  # type: ignore[call-arg]
+    graph: GraphConfig = GraphConfig()  # type: ignore[call-arg]
+    index: IndexConfig = IndexConfig()  # type: ignore[call-arg]
+    rank: RankConfig = RankConfig()  # type: ignore[call-arg]
+    evaluate: EvaluateConfig = EvaluateConfig()  # type: ignore[call-arg]
+    compute: ComputeConfig = ComputeConfig()  # type: ignore[call-arg]
+    beam: dict[str, Any] = Field(default_factory=dict, description="Beam pipeline options; 'runner' names the runner")
+
+
+def load_config(path: str | None, overrides: Iterable[str] = (), base: Mapping[str, Any] | None = None) -> RunConfig:
+    """Read a run configuration.
+
+    Args:
+        path: YAML file, or None.
+        overrides: ``a.b=value`` settings, applied last; values are read as YAML.
+        base: Values that the command line gave; they win over the file and lose to `overrides`.
+
+    Raises:
+        ConfigError: The file is unreadable or not YAML, a key is unknown, or a value is of the wrong kind.
+    """
+    import yaml
+
+    data: dict[str, Any] = {}
+    if path is not None:
+        try:
+            loaded = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
+        except (OSError, UnicodeError) as error:
+            raise ConfigError(f"cannot be read: {error}", where=path) from error
+        except yaml.YAMLError as error:
+            raise ConfigError(f"is not valid YAML: {error}", where=path) from error
+        if loaded is not None and not isinstance(loaded, dict):
+            raise ConfigError(f"holds a {type(loaded).__name__}, not settings", where=path)
+        data = dict(loaded or {})
+    for key, value in (base or {}).items():
+        _assign(data, key, value)
+    for item in overrides:
+        key, sign, text = item.partition("=")
+        if not sign or not key.strip():
+            raise ConfigError(f"'{item}' is not KEY=VALUE", where="--set", remedy="Example: --set rank.depth=50")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"value of '{key}' is not valid YAML: {error}", where="--set") from error
+        _assign(data, key.strip(), value)
+    try:
+        return RunConfig.model_validate(data)
+    except ValidationError as error:
+        raise _explain(error, path or "configuration") from None
+
+
+def _assign(data: dict[str, Any], key: str, value: Any) -> None:
+    parts = key.split(".")
+    for part in parts[:-1]:
+        child = data.get(part)
+        if child is None:
+            child = data[part] = {}
+        elif not isinstance(child, dict):
+            raise ConfigError(f"'{part}' in '{key}' is a value, not a section", where="--set")
+        data = child
+    data[parts[-1]] = value
+
+
+def _explain(error: ValidationError, where: str) -> ConfigError:
+    lines, remedies = [], []
+    for fault in error.errors():
+        key = ".".join(str(part) for part in fault["loc"])
+        if fault["type"] == "extra_forbidden":
+            choices = _keys_beside(fault["loc"])
+            guess = nearest(str(fault["loc"][-1]), choices)
+            lines.append(f"unknown key '{key}'")
+            prefix = key.rpartition(".")[0]
+            if guess:
+                remedies.append(f"Did you mean '{prefix + '.' if prefix else ''}{guess}'?")
+            else:
+                remedies.append(f"Known keys there: {', '.join(choices)}.")
+        elif fault["type"] == "missing":
+            lines.append(f"'{key}' is not set")
+            remedies.append(f"Set '{key}' in the file or with --set {key}=...")
+        else:
+            lines.append(f"'{key}' = {fault['input']!r}: {fault['msg']}")
+    return ConfigError("; ".join(lines), where=where, remedy=" ".join(remedies))
+
+
+def _keys_beside(loc: tuple[int | str, ...]) -> list[str]:
+    model: type[BaseModel] = RunConfig
+    for part in loc[:-1]:
+        kind = model.model_fields[str(part)].annotation
+        if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+            return []
+        model = kind
+    return list(model.model_fields)

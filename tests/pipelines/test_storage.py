@@ -1,0 +1,156 @@
+"""Files are whole or absent; one writer at a time; on disk and in memory alike."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pyarrow as pa
+import pytest
+
+from pipelines import lock
+from pipelines.lock import writing
+from pipelines.storage import TEMPORARY, Storage
+from pipelines.store import Store, encode_table
+from schemas.errors import LockedError, StoreError
+from schemas.tables import build
+
+
+@pytest.fixture(params=["disk", "memory"])
+def storage(request, tmp_path):
+    if request.param == "disk":
+        return Storage(str(tmp_path / "c"))
+    return Storage(f"memory://{tmp_path.name}-{request.node.name}")
+
+
+def test_write_read_walk_remove(storage):
+    storage.write("a/b/one.bin", b"1")
+    storage.write("a/two.bin", b"22")
+    storage.write("a/two.bin", b"333")
+    assert storage.read("a/two.bin") == b"333"
+    assert list(storage.walk()) == [("a/b/one.bin", 1), ("a/two.bin", 3)]
+    assert list(storage.walk("a/b")) == [("a/b/one.bin", 1)]
+    assert storage.exists("a/two.bin")
+    assert not storage.exists("a")
+    storage.remove("a/two.bin")
+    storage.remove("a/two.bin")
+    assert not storage.exists("a/two.bin")
+    with pytest.raises(StoreError, match="missing"):
+        storage.read("a/two.bin")
+
+
+def test_damaged_json_names_the_file(storage):
+    storage.write("x.json", b"{")
+    with pytest.raises(StoreError, match="x.json: is damaged"):
+        storage.read_json("x.json")
+
+
+def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
+    storage = Storage(str(tmp_path))
+    storage.write("t", b"old")
+    from pathlib import Path
+
+    def full(self, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(StoreError, match="No space left"):
+        storage.write("t", b"new")
+    monkeypatch.undo()
+    assert storage.read("t") == b"old"
+    assert [name for name, _ in storage.walk()] == ["t"]
+
+
+def test_second_writer_is_refused_and_told_who(storage):
+    with writing(storage), pytest.raises(LockedError, match="process"), writing(storage):
+        pass
+    with writing(storage):
+        pass
+    assert lock.holder(storage) == ""
+
+
+def test_second_writer_waits(tmp_path):
+    storage = Storage(str(tmp_path))
+    code = (
+        "import sys, time; from pipelines.lock import writing; from pipelines.storage import Storage\n"
+        f"with writing(Storage({str(tmp_path)!r})):\n print('held', flush=True); time.sleep(0.5)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        assert lock.holder(storage) == f"process {other.pid} on {json.loads(storage.read('lock.json'))['host']}"
+        with writing(storage, wait=20):
+            assert other.poll() is not None or other.wait(1) == 0
+
+
+def test_lock_of_a_killed_writer_is_free(tmp_path):
+    storage = Storage(str(tmp_path))
+    code = (
+        "import time; from pipelines.lock import writing; from pipelines.storage import Storage\n"
+        f"with writing(Storage({str(tmp_path)!r})):\n print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as other:
+        other.stdout.readline()
+        other.kill()
+        other.wait()
+    with writing(storage):
+        pass
+
+
+def test_abandoned_lease_is_taken(monkeypatch):
+    storage = Storage("memory://lease")
+    storage.write_json("lock.json", {"host": "gone", "pid": 1, "token": "t", "renewed_at": time.time() - 1000})
+    with writing(storage):
+        assert storage.read_json("lock.json")["token"] != "t"
+    assert not storage.exists("lock.json")
+
+
+def vocabulary(*terms):
+    return build("vocabulary", {"term_id": list(range(len(terms))), "term": list(terms)})
+
+
+def test_part_is_adopted_whole_and_never_half(storage):
+    store = Store.create(storage.uri, 4)
+    made = store.write_part(2, "k", {"vocabulary": vocabulary("a", "b")}, {"n": 3})
+    assert store.adopt_part(("vocabulary",), 2, "k") == made
+    assert made.stats == {"n": 3}
+    assert made.tables["vocabulary"].rows == 2
+    path = store.part_path("vocabulary", 2, "k")
+    whole = storage.read(path)
+    for damaged in (whole[:-1], b"", bytes([whole[40] ^ 0xFF if n == 40 else b for n, b in enumerate(whole)])):
+        storage.write(path, damaged)
+        assert store.adopt_part(("vocabulary",), 2, "k") is None
+        assert not storage.exists(path)
+    assert store.adopt_part(("vocabulary", "postings"), 2, "k") is None
+
+
+def test_reading_a_damaged_part_names_it(storage):
+    store = Store.create(storage.uri, 4)
+    store.write_part(0, "k", {"vocabulary": vocabulary("a")})
+    storage.write(store.part_path("vocabulary", 0, "k"), b"PAR1 nonsense")
+    with pytest.raises(StoreError, match=r"k\.parquet: is damaged"):
+        store.read_part("vocabulary", 0, "k")
+
+
+def test_equal_tables_give_equal_bytes_however_chunked():
+    whole = vocabulary("a", "b", "c")
+    pieces = pa.concat_tables([whole.slice(0, 1), whole.slice(1)])
+    assert encode_table("vocabulary", whole) == encode_table("vocabulary", pieces)
+
+
+def test_a_folder_with_other_things_is_not_taken(tmp_path):
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(StoreError, match="not empty"):
+        Store.create(str(tmp_path), 4)
+    with pytest.raises(StoreError, match="no corpus here"):
+        Store.open(str(tmp_path))
+
+
+def test_an_existing_corpus_keeps_its_shards(storage):
+    Store.create(storage.uri, 4)
+    assert Store.create(storage.uri, 64).shards == 4
+
+
+def test_a_corpus_of_another_format_is_refused(storage):
+    storage.write_json("corpus.json", {"format": 99, "shards": 4})
+    with pytest.raises(StoreError, match="format 99"):
+        Store.open(storage.uri)

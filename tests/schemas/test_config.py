@@ -1,0 +1,72 @@
+"""The run configuration: YAML, overrides, and errors that help."""
+
+import pytest
+
+from schemas.config import RunConfig, load_config
+from schemas.errors import ConfigError
+
+
+def test_file_then_command_line_then_overrides(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("corpus: one\nrank: {depth: 10, presets: [bm25]}\nbeam: {runner: DirectRunner}\n")
+    config = load_config(str(path), ["rank.depth=30", "evaluate.ks=[1, 2]"], {"corpus": "two", "rank.depth": 20})
+    assert config.corpus == "two"
+    assert config.rank.depth == 30
+    assert config.rank.presets == ("bm25",)
+    assert config.evaluate.ks == (1, 2)
+    assert config.beam == {"runner": "DirectRunner"}
+
+
+@pytest.mark.parametrize(
+    ("override", "says", "remedy"),
+    [
+        ("rank.dept=3", "unknown key 'rank.dept'", "Did you mean 'rank.depth'?"),
+        ("exract.extractor=x", "unknown key 'exract'", "Did you mean 'extract'?"),
+        ("graph.zzz=1", "unknown key 'graph.zzz'", "Known keys there: kinds, options."),
+        ("rank.depth=0", "'rank.depth' = 0", ""),
+        ("rank.depth=many", "'rank.depth' = 'many'", ""),
+        ("name=../x", "'name' = '../x'", ""),
+        ("rank.presets=[]", "'rank.presets'", ""),
+        ("rank", "not KEY=VALUE", "Example"),
+        ("rank.depth.more=1", "is a value, not a section", ""),
+        ("rank.depth=[", "not valid YAML", ""),
+    ],
+)
+def test_errors_name_the_key_the_value_and_the_remedy(override, says, remedy):
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, ["rank.depth=5", override], {"corpus": "x"})
+    assert says in str(caught.value)
+    assert remedy in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_unsafe_yaml_is_refused(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("corpus: !!python/object/apply:os.getcwd []\n")
+    with pytest.raises(ConfigError, match="not valid YAML"):
+        load_config(str(path))
+
+
+@pytest.mark.parametrize("content", ["- a\n- b\n", "just text"])
+def test_a_file_that_holds_no_settings(tmp_path, content):
+    path = tmp_path / "run.yaml"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match="not settings"):
+        load_config(str(path))
+
+
+def test_missing_file_and_missing_corpus(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(str(tmp_path / "none.yaml"))
+    with pytest.raises(ConfigError, match="'corpus' is not set"):
+        load_config(None)
+
+
+def test_every_setting_is_described():
+    pending = [RunConfig]
+    while pending:
+        for name, field in pending.pop().model_fields.items():
+            if hasattr(field.annotation, "model_fields"):
+                pending.append(field.annotation)
+            else:
+                assert field.description or field.is_required(), name

@@ -1,0 +1,252 @@
+"""Runs to tables: metrics of each question, means with intervals, and comparisons between presets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.config import EvaluateConfig
+from schemas.tables import build, schema
+from transforms.metrics import LEVELS, metric_names, question_metrics
+from transforms.significance import (
+    bootstrap_means,
+    effect_sizes,
+    grid_sum,
+    holm,
+    interval,
+    sign_flip_p_values,
+)
+
+COMPARED = ("mrr", "recall@5", "recall@10", "ndcg@10")
+"""Metrics on which presets are compared."""
+
+_BLOCK = 8_000_000
+"""Resampled values held at once."""
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+def evaluate(
+    runs: Mapping[str, pa.Table],
+    questions: pa.Table,
+    interactions: pa.Table,
+    config: EvaluateConfig,
+    depth: int,
+) -> dict[str, pa.Table]:
+    """Judge runs whole.
+
+    Args:
+        runs: Preset name to its rows of table `runs`, in the order in which presets are to be reported.
+        questions: Table `questions`.
+        interactions: Table `interactions`, at least case_id, interaction_id, session_id and message_ids.
+        config: Cut-offs, resamples and seed.
+        depth: The ranking depth (`rank.depth`).
+
+    Returns:
+        The tables `question_metrics`, `metrics` and `comparisons`.
+
+    Raises:
+        SchemaError: A run names an interaction that is not in `interactions`.
+    """
+    judged = question_metrics(runs, questions, interactions, ks=config.ks, depth=depth)
+    return {"question_metrics": judged, **summarise([judged], tuple(runs), config)}
+
+
+def summarise(parts: Iterable[pa.Table], presets: Sequence[str], config: EvaluateConfig) -> dict[str, pa.Table]:
+    """Take means and comparisons over the question metrics of a whole corpus.
+
+    Only sums per case are kept of each part, so memory is bounded by one part and the number of cases. The result does
+    not depend on how the questions are split into parts, nor on the order of the parts.
+
+    Args:
+        parts: Tables `question_metrics`, such as one a shard; all rows of a case lie in one of them.
+        presets: Presets in the order in which they are to be reported.
+        config: Cut-offs, resamples and seed; cut-offs as the parts were made with.
+
+    Returns:
+        The tables `metrics` (in order of preset, level, scope and metric) and `comparisons` (every pair of presets
+        once, in order of level, metric and pair, scope all).
+    """
+    names = metric_names(config.ks)
+    sums = _CaseSums.of(parts, presets, names)
+    metrics: dict[tuple[int, int, str], tuple[list[Any], ...]] = {}
+    comparisons: list[tuple[Any, ...]] = []
+    for number, level in enumerate(LEVELS):
+        for scope, groups in sums.scopes():
+            values, counts = sums.by_case(number, groups)
+            if not len(counts):
+                continue
+            means = grid_sum(values) / counts.sum()
+            lows: Floats = np.full(means.shape, np.nan)
+            highs: Floats = np.full(means.shape, np.nan)
+            for block, samples in _blocks(values, counts, config):
+                lows[block], highs[block] = interval(samples)
+                if scope == "all":
+                    for metric in range(block.start, block.stop):
+                        if names[metric] in COMPARED:
+                            own = samples[metric - block.start] if len(counts) > 1 else None
+                            rows = _compare(presets, values[metric], counts, own, config)
+                            comparisons.extend((a, b, level, names[metric], *rest) for a, b, *rest in rows)
+            for preset in range(len(presets)):
+                columns = (means[:, preset], lows[:, preset], highs[:, preset])
+                sizes = [[int(counts.sum())] * len(names), [len(counts)] * len(names)]
+                metrics[preset, number, scope] = (*(_nullable(c) for c in columns), *sizes)
+    return {"metrics": _metrics_table(metrics, presets, names), "comparisons": _rows("comparisons", comparisons)}
+
+
+@dataclass(frozen=True)
+class _CaseSums:
+    """Sums over the questions of each (case, type, answerable) group.
+
+    Attributes:
+        case: (groups,) case number, ascending; cases are numbered in order of their ids.
+        question_type: (groups,) type names.
+        answerable: (groups,) whether the questions have an answer.
+        values: (levels, groups, metrics, presets) sums.
+        counts: (levels, groups) questions.
+    """
+
+    case: Ints
+    question_type: list[str]
+    answerable: npt.NDArray[np.bool_]
+    values: Floats
+    counts: Floats
+
+    @classmethod
+    def of(cls, parts: Iterable[pa.Table], presets: Sequence[str], names: Sequence[str]) -> _CaseSums:
+        shape = (len(names), len(presets))
+        found: dict[tuple[str, str, bool], tuple[Floats, Floats]] = {}
+        for part in parts:
+            for key, values, counts in _group(part, presets, names):
+                before = found.get(key, (0.0, 0.0))
+                found[key] = before[0] + values, before[1] + counts
+        keys = sorted(found)
+        numbers = {case: n for n, case in enumerate(sorted({key[0] for key in keys}))}
+        values = np.zeros((len(LEVELS), len(keys), *shape))
+        counts = np.zeros((len(LEVELS), len(keys)))
+        for n, key in enumerate(keys):
+            values[:, n], counts[:, n] = found.pop(key)
+        return cls(
+            np.array([numbers[key[0]] for key in keys], dtype=np.int64),
+            [key[1] for key in keys],
+            np.array([key[2] for key in keys], dtype=bool),
+            values,
+            counts,
+        )
+
+    def scopes(self) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
+        """Yield each scope and its groups."""
+        yield "all", np.ones(len(self.case), dtype=bool)
+        yield "answerable", self.answerable
+        yield "unanswerable", ~self.answerable
+        for name in sorted(set(self.question_type) - {""}):
+            yield f"type:{name}", np.array([kind == name for kind in self.question_type], dtype=bool)
+
+    def by_case(self, level: int, groups: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
+        """Return (metrics, presets, cases) sums and (cases,) counts over the cases that have questions there."""
+        kept = np.flatnonzero(groups & (self.counts[level] > 0))
+        _, first = np.unique(self.case[kept], return_index=True)
+        if not len(first):
+            return np.zeros((*self.values.shape[2:], 0)), np.zeros(0)
+        values = np.add.reduceat(self.values[level][kept], first, axis=0)
+        return np.ascontiguousarray(values.transpose(1, 2, 0)), np.add.reduceat(self.counts[level][kept], first)
+
+
+def _group(
+    part: pa.Table, presets: Sequence[str], names: Sequence[str]
+) -> Iterator[tuple[tuple[str, str, bool], Floats, Floats]]:
+    """Yield each (case, type, answerable) of a part with its (levels, metrics, presets) sums and (levels,) counts."""
+    preset, level, metric = (
+        _codes(part, name, known) for name, known in (("retriever", presets), ("level", LEVELS), ("metric", names))
+    )
+    case, kind = (part.column(name).cast(pa.string()).combine_chunks().dictionary_encode() for name in _GROUP_BY)
+    kinds = max(len(kind.dictionary), 1)
+    answerable = np.asarray(part.column("answerable")).astype(np.int64)
+    key = (np.asarray(case.indices, dtype=np.int64) * kinds + np.asarray(kind.indices)) * 2 + answerable
+    groups, group = np.unique(key, return_inverse=True)
+    known = (preset >= 0) & (level >= 0) & (metric >= 0)
+    shape = (len(groups), len(LEVELS), len(names), len(presets))
+    cell = ((group * len(LEVELS) + level) * len(names) + metric) * len(presets) + preset
+    size = int(np.prod(shape))
+    values = np.bincount(cell[known], np.asarray(part.column("value"))[known], size).reshape(shape)
+    # Every question of a level has one row for each preset and metric, so one of them counts the questions.
+    one = known & (preset == 0) & (metric == 0)
+    counts = np.bincount(group[one] * len(LEVELS) + level[one], minlength=len(groups) * len(LEVELS))
+    counts = counts.reshape(len(groups), len(LEVELS)).astype(np.float64)
+    case_names, kind_names = case.dictionary.to_pylist(), kind.dictionary.to_pylist()
+    for n, code in enumerate(groups.tolist()):
+        yield (case_names[code // 2 // kinds], kind_names[code // 2 % kinds], bool(code % 2)), values[n], counts[n]
+
+
+_GROUP_BY = ("case_id", "question_type")
+
+
+def _codes(part: pa.Table, name: str, known: Sequence[str]) -> Ints:
+    found = pc.index_in(part.column(name).cast(pa.string()).combine_chunks(), value_set=pa.array(known, pa.string()))
+    return np.asarray(found.fill_null(-1), dtype=np.int64)
+
+
+def _blocks(values: Floats, counts: Floats, config: EvaluateConfig) -> Iterator[tuple[slice, Floats]]:
+    """Yield blocks of metrics with their (metrics, presets, resamples) means; NaN where one case is all there is."""
+    metrics, presets, cases = values.shape
+    step = max(1, _BLOCK // (config.resamples * max(presets, 1)))
+    for start in range(0, metrics, step):
+        block = slice(start, min(start + step, metrics))
+        if cases < 2:
+            yield block, np.full((block.stop - start, presets, 1), np.nan)
+            continue
+        flat = values[block].reshape(-1, cases)
+        samples = bootstrap_means(flat, counts, config.resamples, config.seed)
+        yield block, samples.reshape(block.stop - start, presets, config.resamples)
+
+
+def _compare(
+    presets: Sequence[str], sums: Floats, counts: Floats, samples: Floats | None, config: EvaluateConfig
+) -> Iterator[tuple[Any, ...]]:
+    """Yield one row a pair of presets, for one level and metric, from (presets, cases) sums."""
+    pairs = list(combinations(range(len(presets)), 2))
+    if not pairs:
+        return
+    sizes = (int(counts.sum()), len(counts))
+    means = grid_sum(sums) / counts.sum()
+    if samples is None:
+        for a, b in pairs:
+            yield presets[a], presets[b], float(means[a] - means[b]), None, None, None, None, None, *sizes
+        return
+    ends = [[interval(samples[a] - samples[b]) for b in range(a + 1, len(presets))] for a in range(len(presets))]
+    lows, highs = np.array([pair for row in ends for pair in row]).T
+    differences = np.stack([sums[a] - sums[b] for a, b in pairs])
+    p_values = sign_flip_p_values(differences, config.resamples, config.seed)
+    corrected = holm(p_values)
+    effects = effect_sizes(differences / counts)
+    for n, (a, b) in enumerate(pairs):
+        numbers = (means[a] - means[b], lows[n], highs[n], effects[n], p_values[n], corrected[n])
+        yield presets[a], presets[b], *_nullable(np.array(numbers)), *sizes
+
+
+def _nullable(values: Floats) -> list[float | None]:
+    return [None if np.isnan(value) else float(value) for value in values]
+
+
+def _metrics_table(
+    cells: dict[tuple[int, int, str], tuple[list[Any], ...]], presets: Sequence[str], names: Sequence[str]
+) -> pa.Table:
+    rows = []
+    for (preset, level, scope), columns in sorted(cells.items(), key=lambda cell: cell[0][:2]):
+        for metric, *numbers in zip(names, *columns, strict=True):
+            rows.append((presets[preset], LEVELS[level], scope, metric, *numbers))
+    return _rows("metrics", rows)
+
+
+def _rows(table: str, rows: list[tuple[Any, ...]]) -> pa.Table:
+    fields = schema(table).names
+    columns = list(zip(*rows, strict=True)) if rows else [[]] * len(fields)
+    return build(table, {name: list(column) for name, column in zip(fields, columns, strict=True)})

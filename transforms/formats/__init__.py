@@ -1,0 +1,262 @@
+"""Input formats. Each module here that does not begin with ``_`` is one; third parties add theirs by entry point."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import io
+import pkgutil
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import tzinfo
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, BinaryIO, Literal, cast
+
+import zstandard
+
+from schemas.errors import InputError
+from schemas.ids import nearest
+from transforms.records import ReadContext, Reader, Record, Reject, Unit
+from transforms.text import text_stream
+
+GROUP = "tagloom.formats"
+"""Entry-point group; an entry names a module that follows `transforms.records.Reader`."""
+
+HEAD = 64 << 10
+"""Bytes that a reader's `sniff` is shown."""
+
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+def _own() -> dict[str, Reader]:
+    found: dict[str, Reader] = {}
+    for module in sorted(info.name for info in pkgutil.iter_modules(__path__)):
+        if not module.startswith("_"):
+            reader = cast(Reader, importlib.import_module(f"{__name__}.{module}"))
+            found[reader.NAME] = reader
+    return found
+
+
+READERS: dict[str, Reader] = _own()
+"""The formats of this package by name."""
+
+
+@cache
+def readers() -> dict[str, Reader]:
+    """Return all formats by name: this package's and those of other installed packages.
+
+    Raises:
+        InputError: An entry point does not load, or takes a name that is in use.
+    """
+    found = dict(READERS)
+    for entry in sorted(entry_points(group=GROUP), key=lambda e: (e.name, e.value)):
+        try:
+            reader = cast(Reader, entry.load())
+            name = reader.NAME
+        except Exception as error:
+            raise InputError(
+                f"format '{entry.name}' does not load: {error}",
+                where=entry.value,
+                remedy="Repair or uninstall the package that brings it.",
+            ) from error
+        if name in found:
+            raise InputError(
+                f"two formats are called '{name}'",
+                where=entry.value,
+                remedy="Uninstall the package that brings the second one.",
+            )
+        found[name] = reader
+    return found
+
+
+def detect(head: bytes, name: str) -> Reader:
+    """Find the format of a file by its first bytes.
+
+    Args:
+        head: The first 64 KiB, decompressed, as UTF-8. White space alone counts as the ``tagloom`` format, so that an
+            empty file is a source without records.
+        name: The file's name, for readers that go by it and for the error.
+
+    Raises:
+        InputError: No format fits, or more than one does.
+    """
+    if not head.strip():
+        return READERS["tagloom"]
+    fitting = [reader for reader in readers().values() if reader.sniff(head, name)]
+    if len(fitting) == 1:
+        return fitting[0]
+    known = ", ".join(readers())
+    if fitting:
+        message = f"fits more than one format: {', '.join(reader.NAME for reader in fitting)}"
+    else:
+        message = f"is of no known format (known: {known})"
+    raise InputError(message, where=name, remedy="Name its format: --format NAME. docs/formats.md describes them.")
+
+
+def named(format: str) -> Reader:
+    """Return a format by its name.
+
+    Raises:
+        InputError: There is none of that name.
+    """
+    known = readers()
+    if format in known:
+        return known[format]
+    guess = nearest(format, list(known))
+    remedy = f"Did you mean '{guess}'?" if guess else f"Known formats: auto, {', '.join(known)}."
+    raise InputError(f"no format is called '{format}'", where="ingest.format", remedy=remedy)
+
+
+def decompress(stream: BinaryIO, name: str) -> BinaryIO:
+    """Undo gzip or Zstandard compression, known by the first bytes whatever the file is called.
+
+    Args:
+        stream: Bytes as stored, at their beginning.
+        name: File name, for errors.
+
+    Returns:
+        A buffered stream. Reading from it raises EOFError where compressed data is cut, and gzip, zlib or Zstandard
+        errors where it is damaged; `read_source` turns those into a reject.
+    """
+    buffered = cast(BinaryIO, io.BufferedReader(cast(Any, _Raw(stream)), 1 << 20))
+    head = cast(io.BufferedReader, buffered).peek(4)[:4]
+    if head.startswith(_GZIP):
+        return cast(BinaryIO, gzip.GzipFile(fileobj=buffered, filename=name, mode="rb"))
+    if head == _ZSTD:
+        return cast(BinaryIO, io.BufferedReader(_Zstd(buffered), 1 << 20))
+    return buffered
+
+
+class _Raw(io.RawIOBase):
+    """Any object with `read`, as a raw stream."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class _Zstd(io.RawIOBase):
+    """Zstandard frames; unlike the library's own reader it notices a cut."""
+
+    # A step this small bounds what one call can expand to (a block of 128 KiB may take four bytes).
+    _STEP = 2048
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._inside = False
+        self._input, self._ready = b"", memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            if self._frame.eof:
+                self._input = self._frame.unused_data + self._input
+                self._frame, self._inside = zstandard.ZstdDecompressor().decompressobj(), False
+            step = self._input[: self._STEP] or self._stream.read(self._STEP)
+            self._input = self._input[self._STEP :]
+            if not step:
+                if self._inside:
+                    raise EOFError("compressed data ends before its end mark")
+                return 0
+            self._inside = True
+            self._ready = memoryview(self._frame.decompress(step))
+        size = min(len(buffer), len(self._ready))
+        buffer[:size] = self._ready[:size]
+        self._ready = self._ready[size:]
+        return size
+
+
+class _Guarded(io.RawIOBase):
+    """Ends where compressed data turns out to be cut or damaged, and remembers why. Storage errors pass."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.fault: tuple[str, str] | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self.fault is not None:
+            return 0
+        try:
+            data = self._stream.read(len(buffer))
+        except EOFError as error:
+            self.fault, data = ("truncated", str(error)), b""
+        except (gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
+            self.fault, data = ("unreadable", f"compressed data is damaged: {error}"), b""
+        buffer[: len(data)] = data
+        return len(data)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A source being read.
+
+    Attributes:
+        reader: The format.
+        unit: Retrieval unit: the one asked for, or the format's own.
+        encoding: Text encoding that the source is in.
+        context: What the reader was told; its `repairs` are complete once `records` is used up.
+        records: The records, streamed.
+    """
+
+    reader: Reader
+    unit: Unit
+    encoding: str
+    context: ReadContext
+    records: Iterator[Record]
+
+
+def read_source(
+    stream: BinaryIO,
+    source: str,
+    format: str,
+    unit: Literal["auto", "exchange", "message"],
+    timezone: tzinfo,
+    encoding: str = "auto",
+) -> Reading:
+    """Open a source: decompress, decode, find the format, and stream its records.
+
+    Args:
+        stream: Bytes as stored.
+        source: Its name, as rows will carry it.
+        format: Name of a format, or ``auto``.
+        unit: Retrieval unit, or ``auto`` for the format's own.
+        timezone: Zone of times that name none.
+        encoding: Text encoding, or ``auto`` (see `transforms.text.text_stream`).
+
+    Raises:
+        InputError: The format or the encoding is not known.
+    """
+    guarded = _Guarded(decompress(stream, source))
+    decoded, encoding = text_stream(cast(BinaryIO, io.BufferedReader(guarded, 1 << 20)), encoding)
+    head = cast(io.BufferedReader, decoded).peek(HEAD)[:HEAD]
+    if guarded.fault and not head.strip():
+        # Nothing came out at all: whichever reader, the one record is the reject.
+        reader = READERS["tagloom"] if format == "auto" else named(format)
+    else:
+        reader = detect(head, source) if format == "auto" else named(format)
+    context = ReadContext(source, timezone)
+    if encoding != "utf-8":
+        context.repairs["transcoded_source"] += 1
+    records = _records(reader, decoded, context, guarded)
+    return Reading(reader, reader.UNIT if unit == "auto" else unit, encoding, context, records)
+
+
+def _records(reader: Reader, stream: BinaryIO, context: ReadContext, guarded: _Guarded) -> Iterator[Record]:
+    yield from reader.read(stream, context)
+    if guarded.fault is not None:
+        yield Reject(guarded.fault[0], guarded.fault[1])

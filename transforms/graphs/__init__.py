@@ -1,0 +1,95 @@
+"""Graph kinds: each builds the nodes and edges of all cases of a shard.
+
+A kind is one module of this package (or one that a distribution names in the entry point group ``tagloom.graphs``)
+with the names of `GraphKind` at its top level; adding a module adds a kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pkgutil import iter_modules
+from typing import Any, Protocol, cast
+
+import pyarrow as pa
+from pydantic import BaseModel, ValidationError
+
+from schemas.errors import ConfigError, UsageError
+from schemas.ids import nearest
+
+_GROUP = "tagloom.graphs"
+
+
+class GraphKind(Protocol):
+    """What a graph module holds.
+
+    Attributes:
+        NAME: Name in configurations and in the column `graph`.
+        VERSION: Raised whenever the same input gives another output.
+        Options: The kind's options.
+        INPUTS: Tables that `build` reads.
+    """
+
+    NAME: str
+    VERSION: int
+    Options: type[BaseModel]
+    INPUTS: tuple[str, ...]
+
+    def build(self, tables: Mapping[str, pa.Table], options: Any) -> tuple[pa.Table, pa.Table]:
+        """Return the `nodes` and `edges` tables of every case in the tables of one shard.
+
+        File nodes are numbered in order of position within their case.
+        """
+        ...
+
+
+@cache
+def _places() -> dict[str, str]:
+    """Return the module of every kind by name; our own win over those of other distributions."""
+    places = {point.name: point.value for point in entry_points(group=_GROUP)}
+    ours = [m.name for m in iter_modules(__path__) if not m.name.startswith("_")]
+    return places | {name: f"{__name__}.{name}" for name in ours}
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all graph kinds, sorted."""
+    return tuple(sorted(_places()))
+
+
+def load(name: str) -> GraphKind:
+    """Return the graph kind of that name.
+
+    Raises:
+        UsageError: There is none.
+    """
+    place = _places().get(name)
+    if place is None:
+        guess = nearest(name, names())
+        hint = f"Did you mean '{guess}'? " if guess else ""
+        raise UsageError(
+            f"no graph kind is called '{name}'", where="graph.kinds", remedy=f"{hint}Kinds: {', '.join(names())}."
+        )
+    return cast("GraphKind", import_module(place))
+
+
+def parse_options(kind: GraphKind, options: Mapping[str, Any]) -> BaseModel:
+    """Check the options of a kind.
+
+    Raises:
+        ConfigError: An option is unknown or of the wrong kind.
+    """
+    try:
+        return kind.Options.model_validate(dict(options))
+    except ValidationError as error:
+        known = list(kind.Options.model_fields)
+        faults, hints = [], []
+        for fault in error.errors():
+            key = ".".join(str(part) for part in fault["loc"])
+            faults.append(f"'{key}': {fault['msg']}")
+            guess = nearest(key, known) if fault["type"] == "extra_forbidden" else None
+            if guess:
+                hints.append(f"Did you mean '{guess}'?")
+        hints.append(f"Options: {', '.join(known)}.")
+        raise ConfigError("; ".join(faults), where=f"graph.options.{kind.NAME}", remedy=" ".join(hints)) from None
