@@ -26,11 +26,16 @@ class Bm25Weights:
     k1: float
 
 
+_ZERO_IDF = 1e-12
+"""Stands in for an idf of 0 (a term in exactly half of the documents), so that what holds the term is retrieved."""
+
+
 def bm25_weights(postings: Postings, k1: float = 1.5, b: float = 0.75, epsilon: float = 0.25) -> Bm25Weights:
     """Return the weights of each case's terms and documents, with statistics of that case alone.
 
     ``idf = ln(N - df + 0.5) - ln(df + 0.5)``; where that is negative, `epsilon` times the mean idf of all terms of
-    the case (negative ones included), as in rank-bm25 0.2.2 (Trotman, Puurula, Burgess, ADCS 2014).
+    the case (negative ones included), as in rank-bm25 0.2.2 (Trotman, Puurula, Burgess, ADCS 2014). An idf of
+    exactly 0 becomes 1e-12.
     """
     documents = np.diff(postings.document_offsets)
     rows = np.diff(postings.term_offsets)
@@ -39,6 +44,7 @@ def bm25_weights(postings: Postings, k1: float = 1.5, b: float = 0.75, epsilon: 
     idf = np.log(documents[case] - df + 0.5) - np.log(df + 0.5)
     mean = np.bincount(case, weights=idf, minlength=postings.cases) / np.maximum(rows, 1)
     idf = np.where(idf < 0, epsilon * mean[case], idf)
+    idf[idf == 0] = _ZERO_IDF
     home = np.repeat(np.arange(postings.cases), documents)
     total = np.bincount(home, weights=postings.lengths, minlength=postings.cases)
     # A case without a token has no row that could be scored; any length but 0 serves.

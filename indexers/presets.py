@@ -32,7 +32,9 @@ class Preset:
         alpha: Probability that a walk goes on; 0 ranks by the seeds alone.
         tolerance: L1 error of PageRank.
         without_edges: Edge kinds that the walk does not use.
+        undirected: The walk goes along edges in both directions.
         file_seeds: Share of the seeds that goes to files by content; the rest goes to matched tags.
+        seed_power: Seeds of files are proportional to this power of their content score.
     """
 
     name: str
@@ -52,7 +54,9 @@ class Preset:
     alpha: float = 0.85
     tolerance: float = 1e-8
     without_edges: tuple[str, ...] = ()
+    undirected: bool = False
     file_seeds: float = 0.5
+    seed_power: float = 2.0
 
 
 _ADAPTIVE = Preset(
@@ -102,6 +106,12 @@ PRESETS: dict[str, Preset] = {
         ),
         _ADAPTIVE,
         *_ABLATIONS,
+        replace(
+            _ADAPTIVE,
+            name="adaptivegraph-undirected",
+            doc="adaptivegraph with a walk that goes along edges in both directions",
+            undirected=True,
+        ),
     )
 }
 

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -49,7 +50,7 @@ class RankStats:
 
 @dataclass(frozen=True)
 class _Shard:
-    """Arrays of the cases that have questions; everything is in the order of `cases`."""
+    """Arrays of the cases looked at, those with questions among them; everything is in the order of `cases`."""
 
     cases: tuple[str, ...]
     tables: Mapping[str, pa.Table]
@@ -68,7 +69,7 @@ def rank_shard(
 
     Args:
         presets: Preset names.
-        tables: The tables of `INPUTS`. Only cases with questions are looked at.
+        tables: The tables of `INPUTS`. Of cases without questions little or nothing is looked at.
         depth: Interactions kept of each ranking. Below them, only the first interaction of each further session is
             kept, with its true rank, until `SESSIONS` sessions are there.
 
@@ -105,7 +106,10 @@ def rank_shard(
 def _shard(tables: Mapping[str, pa.Table]) -> _Shard:
     asked = pc.unique(tables["questions"]["case_id"].cast(pa.string()))
     interactions = tables["interactions"].select(["case_id", "session_id", "interaction_id"])
-    interactions = interactions.filter(pc.is_in(interactions["case_id"].cast(pa.string()), value_set=asked))
+    known = pc.unique(interactions["case_id"].cast(pa.string()))
+    # Cutting a few cases out of a shard saves work; leaving a few away would copy all the others.
+    if 2 * len(asked) < len(known):
+        interactions = interactions.filter(pc.is_in(interactions["case_id"].cast(pa.string()), value_set=asked))
     coded = interactions["case_id"].combine_chunks().cast(pa.string()).dictionary_encode()
     case = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     if (np.diff(case) < 0).any():
@@ -136,16 +140,20 @@ class _Index:
     def postings(self, name: str) -> Postings:
         if ("postings", name) not in self._made:
             table = self.shard.tables["postings"]
-            table = table.filter(pc.equal(table["field"].cast(pa.string()), name))
-            rows = pc.index_in(pa.array(self.shard.cases, pa.string()), value_set=_plain(table["case_id"]))
-            if rows.null_count:
-                lacking = self.shard.cases[pc.index(rows.is_null(), True).as_py()]
+            field_rows = np.flatnonzero(_numbers(pc.equal(table["field"].cast(pa.string()), name)))
+            cases = pc.take(table["case_id"].cast(pa.string()), pa.array(field_rows))
+            found_at = pc.index_in(pa.array(self.shard.cases, pa.string()), value_set=_plain(cases))
+            if found_at.null_count:
+                lacking = self.shard.cases[pc.index(found_at.is_null(), True).as_py()]
                 raise SchemaError(
                     f"case '{lacking}' has no postings of field '{name}'",
                     where="postings",
                     remedy="Index the corpus again.",
                 )
-            made = from_table(table.take(rows), name)
+            rows = field_rows[_numbers(found_at)]
+            # The whole shard is asked most of the time: then its rows need no copy.
+            together = len(rows) > 0 and (np.diff(rows) == 1).all()
+            made = from_table(table.slice(rows[0], len(rows)) if together else table.take(pa.array(rows)), name)
             if name != "tag" and not np.array_equal(made.document_offsets, self.shard.offsets):
                 raise SchemaError("postings and interactions differ in number", where=f"postings of field '{name}'")
             self._made["postings", name] = made
@@ -165,10 +173,11 @@ class _Index:
         found: csr.Graphs = self._made["graphs", name]
         return found
 
-    def walk(self, name: str, without: tuple[str, ...]) -> ppr.Walk:
-        if ("walk", name, *without) not in self._made:
-            self._made["walk", name, *without] = ppr.walk(self.graphs(name), without)
-        found: ppr.Walk = self._made["walk", name, *without]
+    def walk(self, name: str, without: tuple[str, ...], undirected: bool) -> ppr.Walk:
+        key = ("walk", name, str(undirected), *without)
+        if key not in self._made:
+            self._made[key] = ppr.walk(self.graphs(name), without, undirected=undirected)
+        found: ppr.Walk = self._made[key]
         return found
 
 
@@ -205,12 +214,14 @@ class _Batch:
         matches = self.matches(graph, field_name, share)
         return traversal.traverse(self.index.graphs(graph), matches, depth, fan_in, max_children)
 
-    def _seeds(self, graph: str, field_name: str, share: float | None, kind: str, file_seeds: float) -> ppr.Seeds:
+    def _seeds(
+        self, graph: str, field_name: str, share: float | None, kind: str, file_seeds: float, power: float
+    ) -> ppr.Seeds:
         matches = self.matches(graph, field_name, share)
         if file_seeds == 0:
             return ppr.Seeds(self.case, matches.offsets, matches.nodes, np.ones(len(matches.nodes)))
         content = self.content(kind, field_name, share)
-        return blend_seeds(self.index.graphs(graph), matches, content, file_seeds)
+        return blend_seeds(self.index.graphs(graph), matches, content, file_seeds, power)
 
     def scores(self, preset: Preset, stats: RankStats) -> Scores:
         if preset.method == "bm25":
@@ -222,43 +233,43 @@ class _Batch:
             reached = self.reached(*wanted, preset.depth, preset.fan_in, preset.max_children)
             content = self.content(preset.content, preset.field, preset.stopword_share)
             return traversal.with_content(reached, content, preset.depth)
-        seeds = self.seeds(*wanted, preset.content, preset.file_seeds)
-        walk = self.index.walk(preset.graph, preset.without_edges if preset.alpha else ())
+        seeds = self.seeds(*wanted, preset.content, preset.file_seeds, preset.seed_power)
+        walk = self.index.walk(preset.graph, preset.without_edges if preset.alpha else (), preset.undirected)
         scores, unseeded = ppr.personalized_pagerank(walk, seeds, preset.alpha, preset.tolerance, files_only=True)
         stats.no_seeds += int(unseeded.sum())
         return scores
 
 
-def blend_seeds(graphs: csr.Graphs, matches: traversal.Matches, content: Scores, file_seeds: float) -> ppr.Seeds:
-    """Seed walks in matched tags, all alike, and in files in proportion to their content score.
+def blend_seeds(
+    graphs: csr.Graphs, matches: traversal.Matches, content: Scores, file_seeds: float, power: float
+) -> ppr.Seeds:
+    """Seed walks in matched tags, all alike, and in files in proportion to a power of their content score.
 
     Args:
         graphs: Graphs of a shard.
         matches: Matched tags of the questions.
         content: Content scores of the files of each question's case, not negative.
         file_seeds: Share of the files, in (0, 1]. Where a question has seeds of one sort only, that sort has all.
+        power: The power.
     """
-    questions = np.arange(len(matches.case))
+    questions = len(matches.case)
     filled = np.flatnonzero(content.values)
     of_file = np.searchsorted(content.offsets, filled, side="right") - 1
-    of_tag = np.repeat(questions, np.diff(matches.offsets))
-    total = np.bincount(of_file, weights=content.values[filled], minlength=len(questions))
+    of_tag = np.repeat(np.arange(questions), np.diff(matches.offsets))
+    weight = content.values[filled] ** power
+    total = np.bincount(of_file, weights=weight, minlength=questions)
     tags = np.diff(matches.offsets)
-    tag_share = np.where(total > 0, 1 - file_seeds, 1.0)
-    file_share = np.where(tags > 0, file_seeds, 1.0)
-    position = filled - content.offsets[of_file]
-    files = graphs.file_nodes[graphs.file_offsets[matches.case[of_file]] + position]
-    nodes = np.concatenate([matches.nodes, files])
-    weights = np.concatenate(
-        [
-            (tag_share / np.maximum(tags, 1))[of_tag],
-            content.values[filled] * (file_share / np.where(total, total, 1))[of_file],
-        ]
-    )
+    tag_weight = np.where(total > 0, 1 - file_seeds, 1.0) / np.maximum(tags, 1)
+    file_weight = np.where(tags > 0, file_seeds, 1.0) / np.where(total > 0, total, 1)
+    files = graphs.file_nodes[graphs.file_offsets[matches.case[of_file]] + filled - content.offsets[of_file]]
     owner = np.concatenate([of_tag, of_file])
     order = np.argsort(owner, kind="stable")
-    offsets = np.searchsorted(owner[order], np.arange(len(questions) + 1))
-    return ppr.Seeds(matches.case, offsets, nodes[order], weights[order])
+    return ppr.Seeds(
+        matches.case,
+        np.searchsorted(owner[order], np.arange(questions + 1)),
+        np.concatenate([matches.nodes, files])[order],
+        np.concatenate([tag_weight[of_tag], weight * file_weight[of_file]])[order],
+    )
 
 
 def _runs(name: str, shard: _Shard, batch: _Batch, scores: Scores, depth: int, stats: RankStats) -> pa.Table:
@@ -295,3 +306,8 @@ def _runs(name: str, shard: _Shard, batch: _Batch, scores: Scores, depth: int, s
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks().cast(pa.string())
+
+
+def _numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    values: npt.NDArray[Any] = np.asarray(column)
+    return values

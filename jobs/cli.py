@@ -13,7 +13,7 @@ import click
 import typer
 
 from jobs import console
-from schemas.errors import TagloomError, UsageError
+from schemas.errors import FAULT, TagloomError, UsageError
 
 app = typer.Typer(
     name="tagloom",
@@ -332,7 +332,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except Exception as error:  # the last resort: users never see a traceback unless they ask for it
         if verbose:
             raise
-        console.tell(f"tagloom: {type(error).__name__}: {error}\n  This is a fault in Tagloom; -v shows where it lies.")
+        console.tell(f"tagloom: {type(error).__name__}: {error}\n  {FAULT}")
         sys.exit(1)
     sys.exit(0)
 

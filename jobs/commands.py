@@ -166,7 +166,7 @@ def synth(to: str, size: int, cases: int | None, seed: int, *, overwrite: bool, 
     folder = Path(to)
     if folder.exists() and any(folder.iterdir()) and not overwrite:
         raise UsageError("the folder is not empty", where=to, remedy="Name another one, or give --overwrite.")
-    made = maker.write(to, size=size, cases=cases, seed=seed)
+    made = maker.write(to, size=size, cases=cases, seed=seed, overwrite=overwrite)
     if as_json:
         console.emit_json(made)
     elif not quiet:

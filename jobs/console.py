@@ -176,8 +176,8 @@ def set_up_logging(verbose: bool) -> None:
     for name in ("schemas", "transforms", "indexers", "pipelines", "jobs"):
         logging.getLogger(name).setLevel(logging.DEBUG if verbose else logging.INFO)
     if not verbose:
-        for name in ("apache_beam", "ray", "root"):
-            logging.getLogger(name).setLevel(logging.ERROR)
+        for name in ("apache_beam", "ray"):  # what matters of theirs reaches the user as an error of ours
+            logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def results_table(metrics: Sequence[Mapping[str, Any]], level: str, shown: Sequence[str]) -> str:

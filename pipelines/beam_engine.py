@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from pipelines.progress import Progress
-from schemas.errors import ConfigError, TagloomError
+from schemas import errors
+from schemas.errors import FAULT, ConfigError, TagloomError
 
 T = TypeVar("T")
 POLL_SECONDS = 0.25
@@ -53,7 +58,7 @@ def run_map(
             remedy="Runners: FnApiRunner, DirectRunner, PortableRunner, FlinkRunner, SparkRunner, DataflowRunner.",
         ) from error
     spread = pipeline | f"{label} items" >> apache_beam.Create(list(items)) | apache_beam.Reshuffle()
-    _ = spread | label >> apache_beam.Map(function)
+    _ = spread | label >> apache_beam.Map(_Guarded(function))
     failures: list[BaseException] = []
 
     def work() -> None:
@@ -93,10 +98,38 @@ def _runner(name: str) -> Any:
     return name
 
 
+_MARK = "tagloom-error:"
+
+
+@dataclass(frozen=True)
+class _Guarded(Generic[T]):
+    """Raises what a function raises as text that survives every runner: Beam rewrites messages, and what a worker
+    process raised arrives as the text of a traceback."""
+
+    function: Callable[[T], object]
+
+    def __call__(self, item: T) -> None:
+        try:
+            self.function(item)
+        except Exception as error:
+            known = error if isinstance(error, TagloomError) else None
+            fields = {
+                "type": type(error).__name__,
+                "message": known.message if known else f"{type(error).__name__}: {error}",
+                "where": known.where if known else "",
+                "remedy": known.remedy if known else FAULT,
+            }
+            text = base64.b64encode(json.dumps(fields).encode()).decode()
+            raise RuntimeError(f"{_MARK}{text};") from error
+
+
 def _unwrapped(error: BaseException, label: str) -> TagloomError:
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, TagloomError):
-            return seen
+        if found := re.search(f"{_MARK}([A-Za-z0-9+/=]+);", str(seen)):
+            fields = json.loads(base64.b64decode(found[1]))
+            kind = getattr(errors, fields["type"], TagloomError)
+            return kind(fields["message"], where=fields["where"] or f"step '{label}'", remedy=fields["remedy"])
         seen = seen.__cause__ or seen.__context__
-    return TagloomError(f"{type(error).__name__}: {error}", where=f"Beam step '{label}'", remedy="-v shows more.")
+    first = str(error).strip().splitlines()
+    return TagloomError(f"{type(error).__name__}: {first[-1] if first else ''}", where=f"step '{label}'", remedy=FAULT)

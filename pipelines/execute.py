@@ -169,7 +169,8 @@ def _manifest(
 ) -> Manifest:
     parts = []
     for shard, key in sorted(plan.keys.items()):
-        part = done.get((plan.unit.name, shard)) or store.adopt_part(plan.unit.outputs, shard, key)
+        part = plan.present.get(shard) or done.get((plan.unit.name, shard))
+        part = part or store.adopt_part(plan.unit.outputs, shard, key)
         if part is None:
             raise StoreError(
                 f"the part of shard {shard} is missing after stage '{plan.unit.name}'",
@@ -179,5 +180,12 @@ def _manifest(
         parts.append(part)
     worked = {"busy_seconds": round(busy, 3), "parts_made": len(plan.missing)}
     return Manifest(
-        plan.unit.name, plan.fingerprint, plan.stage.version, dict(plan.unit.config), dict(inputs), tuple(parts), worked
+        unit=plan.unit.name,
+        fingerprint=plan.fingerprint,
+        version=plan.stage.version,
+        config=dict(plan.unit.config),
+        tables=plan.unit.outputs,
+        inputs=dict(inputs),
+        parts=tuple(parts),
+        run=worked,
     )

@@ -20,13 +20,13 @@ import pyarrow as pa
 import xxhash
 
 from pipelines import beam_engine
-from pipelines.planner import Keys, unit_fingerprint
+from pipelines.planner import Keys, unit_fingerprint, whole_parts
 from pipelines.progress import Progress
 from pipelines.sources import Source
 from pipelines.storage import Storage
 from pipelines.store import Manifest, Part, Store
 from schemas.config import IngestConfig, RunConfig
-from schemas.errors import ConfigError, InputError
+from schemas.errors import ConfigError, InputError, StoreError
 from schemas.ids import fingerprint
 from schemas.tables import build
 from transforms import formats
@@ -286,26 +286,30 @@ def run(store: Store, config: RunConfig, sources: Sequence[Source], progress: Pr
     if new:
         _read_all(store, config, new, len(keys), progress)
     part_keys = shard_keys(storage, list(keys))
-    batches = shard_batches(storage, list(keys))
-    todo = [
-        _Merge(storage.uri, store.shards, shard, {u: part_keys[u][shard] for u in OUTPUTS}, tuple(batches[shard]))
-        for shard in part_keys["ingest"]
-        if not all(store.has_part(tables, shard, part_keys[u][shard]) for u, tables in OUTPUTS.items())
-    ]
-    if todo:
+    marks = {unit: unit_fingerprint(unit, part_keys[unit]) for unit in OUTPUTS}
+    known = {unit: store.find_manifest(unit, marks[unit]) for unit in OUTPUTS}
+    there = {u: whole_parts(store, OUTPUTS[u], part_keys[u]) for u, manifest in known.items() if manifest is None}
+    missing = sorted({shard for u, parts in there.items() for shard in part_keys[u] if shard not in parts})
+    if missing:
+        batches = shard_batches(storage, list(keys))
+        todo = [
+            _Merge(storage.uri, store.shards, shard, {u: part_keys[u][shard] for u in OUTPUTS}, tuple(batches[shard]))
+            for shard in missing
+        ]
         progress.begin("ingest: merge", len(part_keys["ingest"]), len(part_keys["ingest"]) - len(todo), "shards")
         beam_engine.run_map(todo, merge_shard, config.beam, "merge", progress, _merged(store))
         progress.end()
+        there = {unit: whole_parts(store, OUTPUTS[unit], part_keys[unit]) for unit in there}
     facts = _facts(storage, list(keys))
-    interactions = _manifest(store, "ingest", part_keys["ingest"], {}, facts)
-    questions = _manifest(
-        store, "questions", part_keys["questions"], {"ingest": interactions.fingerprint}, {"records": facts["records"]}
+    interactions = known["ingest"] or _manifest("ingest", part_keys["ingest"], there["ingest"], {}, facts)
+    questions = known["questions"] or _manifest(
+        "questions", part_keys["questions"], there["questions"], {"ingest": interactions.fingerprint}, {}
     )
     for name, count in interactions.stats.items():
         if name.startswith("repaired_"):
             facts["repairs"][name.removeprefix("repaired_")] += count
     facts["repairs"] = dict(sorted(facts["repairs"].items()))
-    return Taken(interactions, questions, tuple(keys), len(todo))
+    return Taken(interactions, questions, tuple(keys), len(missing))
 
 
 def _read_all(store: Store, config: RunConfig, items: Sequence[_Read], total: int, progress: Progress) -> None:
@@ -344,16 +348,13 @@ def _facts(storage: Storage, keys: Sequence[str]) -> dict[str, Any]:
     return {"records": sum(one["records"] for one in found), "repairs": repairs, "sources": sources}
 
 
-def _manifest(store: Store, unit: str, keys: Keys, inputs: Mapping[str, str], facts: dict[str, Any]) -> Manifest:
-    mark = unit_fingerprint(unit, keys)
-    known = store.find_manifest(unit, mark)
-    parts: tuple[Part, ...] = known.parts if known else ()
-    if not known:
-        found = [store.adopt_part(OUTPUTS[unit], shard, key) for shard, key in sorted(keys.items())]
-        if missing := [shard for shard, part in zip(sorted(keys), found, strict=True) if part is None]:
-            raise InputError(f"shard {missing[0]} is missing after ingest", where=store.storage.uri)
-        parts = tuple(part for part in found if part is not None)
-    return Manifest(unit, mark, VERSION, {}, dict(inputs), parts, facts)
+def _manifest(
+    unit: str, keys: Keys, parts: Mapping[int, Part], inputs: Mapping[str, str], facts: dict[str, Any]
+) -> Manifest:
+    if lost := [shard for shard in keys if shard not in parts]:
+        raise StoreError(f"shard {lost[0]} is missing after ingest", remedy="Run the same command again.")
+    ordered = tuple(parts[shard] for shard in sorted(keys))
+    return Manifest(unit, unit_fingerprint(unit, keys), VERSION, {}, OUTPUTS[unit], dict(inputs), ordered, facts)
 
 
 def stream_records(data: bytes, name: str, config: IngestConfig) -> Any:

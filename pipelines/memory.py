@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from indexers import presets
 from pipelines import ingest, query
@@ -18,12 +20,11 @@ from pipelines.lock import writing
 from pipelines.planner import all_units
 from pipelines.rank import index_units
 from pipelines.stage import Inputs, Output
-from pipelines.storage import Storage
 from pipelines.store import Store
 from schemas.config import RunConfig
 from schemas.errors import UsageError
 from schemas.ids import canonical_json, escape_id, shard_of
-from transforms.fragments import FragmentTables, fragments, of_case
+from transforms.fragments import FragmentTables, fragments
 from transforms.merge import Merged, merge
 
 SHARDS = 8
@@ -168,7 +169,7 @@ class Memory:
             if ingest.source_manifest(storage, key)["source"]["name"] != self._log
         ]
         for fragment in ingest.read_fragments(storage, ingest.shard_batches(storage, kept).get(shard, [])):
-            found.append(of_case(fragment, self.case))
+            found.append(_of_case(fragment, self.case))
         reading = ingest.stream_records(self._told(), self._log, config.ingest)
         limit = config.ingest.split_mb << 20
         for group in fragments(reading.records, self._log, reading.unit, self._store.shards, limit):
@@ -187,6 +188,18 @@ class Memory:
         if held.table("ingest", "interactions").num_rows:
             _build(config, held, index_units(preset))
         return held
+
+
+def _of_case(fragment: FragmentTables, case: str) -> FragmentTables:
+    """Return what a fragment holds of one case."""
+    mine = pc.equal(fragment.sessions["case_id"], case)
+    rows = np.repeat(np.asarray(mine), np.asarray(fragment.sessions["rows"]))
+    return FragmentTables(
+        fragment.sessions.filter(mine),
+        fragment.interactions.filter(pa.array(rows)),
+        fragment.questions.filter(pc.equal(fragment.questions["case_id"], case)),
+        fragment.rejects.slice(0, 0),
+    )
 
 
 def _build(config: RunConfig, held: _Held, wanted: Sequence[str]) -> None:
@@ -213,6 +226,3 @@ def _build(config: RunConfig, held: _Held, wanted: Sequence[str]) -> None:
 
 async def _wait_for(made: Any) -> Any:
     return await made
-
-
-__all__ = ["Hit", "Memory", "Storage"]

@@ -21,7 +21,7 @@ class UnitPlan:
     Attributes:
         keys: Shard -> key.
         known: The manifest, when this very unit was finished before.
-        present: Shards whose parts are there, though perhaps no manifest names them yet.
+        present: Shard -> part that is there, whole, though no manifest names it yet.
         reason: Why parts must be made; empty when none.
     """
 
@@ -30,7 +30,7 @@ class UnitPlan:
     keys: Mapping[int, str]
     fingerprint: str
     known: Manifest | None
-    present: frozenset[int]
+    present: Mapping[int, Part]
     reason: str
 
     @property
@@ -75,10 +75,16 @@ def plan_unit(
     mark = unit_fingerprint(unit.name, keys)
     known = store.find_manifest(unit.name, mark)
     if known is not None:
-        return UnitPlan(stage, unit, keys, mark, known, frozenset(keys), "")
-    present = frozenset(s for s, key in keys.items() if store.has_part(unit.outputs, s, key))
+        return UnitPlan(stage, unit, keys, mark, known, {part.shard: part for part in known.parts}, "")
+    present = whole_parts(store, unit.outputs, keys)
     reason = _reason(stage, unit, keys, before) if len(present) < len(keys) else ""
     return UnitPlan(stage, unit, keys, mark, None, present, reason)
+
+
+def whole_parts(store: Store, tables: Iterable[str], keys: Mapping[int, str]) -> dict[int, Part]:
+    """Return the parts that are there and whole: what a killed run left is read to its end before it is trusted."""
+    found = {shard: store.adopt_part(tables, shard, key) for shard, key in sorted(keys.items())}
+    return {shard: part for shard, part in found.items() if part is not None}
 
 
 def _reason(stage: Stage, unit: Unit, keys: Mapping[int, str], before: Generation | None) -> str:

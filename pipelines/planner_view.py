@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines import ingest
 from pipelines.driver import all_sources, default_shards
-from pipelines.planner import Keys, UnitPlan, all_units, plan_unit
+from pipelines.planner import Keys, UnitPlan, all_units, plan_unit, unit_fingerprint, whole_parts
 from pipelines.sources import Source, find_sources
 from pipelines.storage import Storage
 from pipelines.store import Generation, Store
@@ -85,7 +85,11 @@ def _ingest_line(unread: list[Source], total: int) -> str:
 
 
 def _ingest_view(store: Store, unit: str, keys: Keys, unread: list[Source], before: Generation | None) -> UnitView:
-    missing = [s for s, key in keys.items() if not store.has_part(ingest.OUTPUTS[unit], s, key)]
+    if store.find_manifest(unit, unit_fingerprint(unit, keys)):
+        missing = []
+    else:
+        there = whole_parts(store, ingest.OUTPUTS[unit], keys)
+        missing = [shard for shard in keys if shard not in there]
     if unread:
         reason = "inputs are new or changed; which shards they touch is known once they are read"
         return UnitView(unit, len(keys) - len(missing), store.shards, False, "", reason)

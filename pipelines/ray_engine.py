@@ -13,7 +13,7 @@ from typing import Any
 from pipelines import work
 from pipelines.stage import Item
 from schemas.config import ComputeConfig
-from schemas.errors import StoreError, TagloomError
+from schemas.errors import FAULT, StoreError, TagloomError
 
 PACKAGES = ("schemas", "transforms", "indexers", "pipelines", "jobs")
 SINGLE_THREADED = {
@@ -149,7 +149,7 @@ def _typed(error: Any, item: Item) -> TagloomError:
     return TagloomError(
         f"{type(cause).__name__}: {cause}",
         where=f"{item.stage}, shard {item.shard}",
-        remedy="This is a fault in Tagloom; -v shows where. Finished parts stay.",
+        remedy=FAULT,
     )
 
 

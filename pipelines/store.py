@@ -60,6 +60,7 @@ class Manifest:
         fingerprint: Hash of the unit's configuration and of all part keys.
         version: Version of the stage's code.
         config: The unit's own configuration.
+        tables: Tables of the unit, also where no shard has rows.
         inputs: Names of the units that it read -> their fingerprints.
         parts: One a shard that has rows, in order of shard.
         run: What may differ between equal results: seconds, time, code version, workers.
@@ -69,6 +70,7 @@ class Manifest:
     fingerprint: str
     version: int
     config: Mapping[str, Any]
+    tables: tuple[str, ...]
     inputs: Mapping[str, str]
     parts: tuple[Part, ...]
     run: Mapping[str, Any] = field(default_factory=dict)
@@ -201,7 +203,6 @@ class Store:
                 decode_table(name, data, path)
                 meta = pq.read_metadata(pa.BufferReader(data))
             except (StoreError, pa.ArrowException):
-                self.storage.remove(path)
                 return None
             if n == 0:
                 stats = json.loads((meta.metadata or {}).get(_STATS, b"{}"))
@@ -240,7 +241,7 @@ class Store:
                 Part(p["shard"], p["key"], {t: TablePart(**v) for t, v in p["tables"].items()}, p["stats"])
                 for p in raw.pop("parts")
             )
-            return Manifest(**raw, parts=parts)
+            return Manifest(**{**raw, "tables": tuple(raw["tables"]), "parts": parts})
         except (KeyError, TypeError, AttributeError) as error:
             raise StoreError(f"is damaged: {error}", where=self.storage.path(path)) from error
 
@@ -309,7 +310,7 @@ class Generation:
         """Return table -> the units that hold it."""
         found: dict[str, list[str]] = {}
         for unit in self.units:
-            for table in sorted({t for part in self.manifest(unit).parts for t in part.tables}):
+            for table in self.manifest(unit).tables:
                 found.setdefault(table, []).append(unit)
         return found
 

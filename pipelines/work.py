@@ -7,7 +7,6 @@ import inspect
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from pipelines.stage import Inputs, Item, Output, load_stage
 from pipelines.storage import Storage
@@ -28,7 +27,7 @@ async def run_async(item: Item) -> Done:
     store = Store(Storage(item.uri), item.shards)
     stage = load_stage(item.stage)
     made = stage.process(Inputs(store, item.parts), item.units)
-    outputs = cast(Sequence[Output], await made if inspect.isawaitable(made) else made)
+    outputs: Sequence[Output] = await made if inspect.isawaitable(made) else made
     parts = tuple(
         store.write_part(item.shard, key, output.tables, output.stats)
         for key, output in zip(item.keys, outputs, strict=True)

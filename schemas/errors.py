@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+FAULT = "This is a fault in Tagloom; -v shows where it lies. Finished parts stay."
+"""Remedy of errors that no user can have caused."""
+
 
 class TagloomError(Exception):
     """Base of all errors that a user may see.

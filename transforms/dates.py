@@ -7,6 +7,7 @@ the calendar arithmetic runs over all mentions together. The readings chosen are
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -170,8 +171,8 @@ def _nearest_day(day: _Days, month: _Ints, date: _Ints) -> _Days:
     best = np.full(len(day), np.datetime64("NaT"), dtype="datetime64[D]")
     least = np.full(len(day), np.iinfo(np.int64).max)
     for offset in range(-8, 9):
-        first = (year + offset).astype("datetime64[M]") + (month - 1)
-        candidate = first.astype("datetime64[D]") + (date - 1)
+        first: _Days = (year + offset).astype("datetime64[M]") + (month - 1).astype("timedelta64[M]")
+        candidate: _Days = first.astype("datetime64[D]") + (date - 1).astype("timedelta64[D]")
         distance = np.abs((candidate - day).astype(np.int64))
         better = (candidate.astype("datetime64[M]") == first) & (distance < least)
         best, least = np.where(better, candidate, best), np.where(better, distance, least)
@@ -301,7 +302,7 @@ def _month_number(word: str) -> int:
     return next(i for i, name in enumerate(_MONTHS, 1) if name.startswith(word[:3]))
 
 
-_PLANNERS = {
+_PLANNERS: dict[str, Callable[[str], _Plan | None]] = {
     "iso": _iso,
     "numeric": _numeric,
     "month_day": _named_day,

@@ -248,5 +248,5 @@ def _metrics_table(
 
 def _rows(table: str, rows: list[tuple[Any, ...]]) -> pa.Table:
     fields = schema(table).names
-    columns = list(zip(*rows, strict=True)) if rows else [[]] * len(fields)
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(fields)
     return build(table, {name: list(column) for name, column in zip(fields, columns, strict=True)})

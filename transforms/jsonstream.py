@@ -75,7 +75,8 @@ def array_elements(
             if not ready:
                 held = data
                 continue
-        stop = len(data) if ended else max(0, len(data) - len(splitter.marker) + 1)
+        kept = 0 if ended else max(0, len(splitter.marker) - 1)  # a marker may lie across blocks
+        stop = max(0, len(data) - kept)
         yield from splitter.feed(data, stop, base)
         held, base = data[stop:], base + stop
     yield from splitter.finish(base)
@@ -84,17 +85,20 @@ def array_elements(
 def _begin(data: bytes, base: int, splitter: _Splitter, keys: tuple[str, ...], ended: bool) -> tuple[bytes, int, bool]:
     body = data.lstrip(b" \t\r\n")
     base += len(data) - len(body)
-    if not ended and len(body) < 65536:
+    found = _first_key(body, keys) if keys else None
+    if not ended and (not body or (keys and not found and len(body) < 65536)):
         return body, base, False
     splitter.begun = True
-    if keys:
-        names = "|".join(re.escape(key) for key in keys).encode()
-        found = re.search(rb'\{\s{0,64}"(?:' + names + rb')"\s{0,64}:', body[:65536])
-        splitter.marker = found.group() if found else b""
+    splitter.marker = found.group() if found else b""
     if body.startswith(b"["):
         splitter.base = splitter.depth = 1
         return body[1:], base + 1, True
     return body, base, True
+
+
+def _first_key(body: bytes, keys: tuple[str, ...]) -> re.Match[bytes] | None:
+    names = "|".join(re.escape(key) for key in keys).encode()
+    return re.search(rb'\{\s{0,64}"(?:' + names + rb')"\s{0,64}:', body[:65536])
 
 
 def _read(stream: BinaryIO, size: int) -> bytes:

@@ -114,17 +114,17 @@ def _superseded(sessions: pl.DataFrame, rows: pa.Table) -> pl.Series:
     keys = ["case_id", "session_id", "started_at"]
     several = sessions.with_row_index("index").filter(pl.len().over(keys) > 1).select(*keys, "index", "first", "rows")
     if len(several):
+        first, count = several["first"].to_numpy().astype(np.int64), several["rows"].to_numpy()
         ends = _column(rows, "message_ids").offsets.to_numpy()
-        several = several.with_columns(
-            messages=pl.Series(
-                ends[(several["first"] + several["rows"]).to_numpy()] - ends[several["first"].to_numpy()]
-            )
-        ).sort(*keys, "messages", "index")
+        opening = pl.Series("opening", pl.from_arrow(_column(rows, "user_text").take(pa.array(first))), pl.String)
+        keys.append("opening")  # only sessions with the same opening are compared one by one
+        several = several.with_columns(opening.hash(7), messages=ends[first + count] - ends[first])
+        several = several.filter(pl.len().over(keys) > 1).sort(*keys, "messages", "index")
         texts = _Texts(rows)
-        for _, group in groupby(several.select(*keys, "index", "first", "rows").iter_rows(), key=lambda r: r[:3]):
-            members = [row[3:] for row in group]
-            for number, (index, first, count) in enumerate(members):
-                mask[index] = any(texts.begins(first, count, f, n) for _, f, n in members[number + 1 :])
+        for _, group in groupby(several.select(*keys, "index", "first", "rows").iter_rows(), key=lambda r: r[:4]):
+            members = [row[4:] for row in group]
+            for number, (index, begin, size) in enumerate(members):
+                mask[index] = any(texts.begins(begin, size, f, n) for _, f, n in members[number + 1 :])
     return pl.Series(mask)
 
 

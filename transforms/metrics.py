@@ -60,7 +60,7 @@ def from_hits(question: Ints, rank: Ints, gold: Ints, ks: Sequence[int]) -> Floa
     nth = np.arange(len(question)) - starts[question] + 1
     share = 1.0 / np.maximum(gold, 1)
     first = nth == 1
-    columns = [np.bincount(question[first], 1.0 / rank[first], n)]
+    columns: list[npt.NDArray[Any]] = [np.bincount(question[first], 1.0 / rank[first], n)]
     inside = [np.bincount(question[rank <= k], minlength=n) for k in sorted(set(ks))]
     columns += [count * share for count in inside]
     columns += [(count > 0).astype(np.float64) for count in inside]
@@ -70,7 +70,8 @@ def from_hits(question: Ints, rank: Ints, gold: Ints, ks: Sequence[int]) -> Floa
     columns.append(np.bincount(question[top], gains[rank[top] - 1], n) / ideal)
     columns.append(np.bincount(question, nth / rank, n) * share)
     # A perfect list may come out one rounding step above 1.
-    return np.minimum(np.stack(columns, axis=1), 1.0)
+    values: Floats = np.minimum(np.stack(columns, axis=1), 1.0)
+    return values
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ def session_line(session: Session) -> bytes:
     line = {"case_id": session.case_id, "session_id": session.session_id}
     if session.started_at is not None:
         line["started_at"] = _iso(session.started_at)
-    return orjson.dumps({**line, "messages": messages}, option=orjson.OPT_APPEND_NEWLINE)  # type: ignore[no-any-return]
+    return orjson.dumps({**line, "messages": messages}, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def question_line(question: Question) -> bytes:
@@ -145,7 +145,7 @@ def question_line(question: Question) -> bytes:
         "gold_message_ids": question.gold_message_ids,
         "answerable": question.answerable,
     }
-    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)  # type: ignore[no-any-return]
+    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _iso(moment: datetime) -> str:

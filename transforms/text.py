@@ -103,17 +103,14 @@ def text_stream(stream: BinaryIO, encoding: str = "auto") -> tuple[BinaryIO, str
     if name == "utf-8":
         return io.BufferedReader(rest, _BLOCK), name
     try:
-        known = codecs.lookup(name)
+        b"  ".decode(name, "replace")  # refuses codecs that are not of text, such as base64
         decoder = codecs.getincrementaldecoder(name)("replace")
-        decoder.decode(b"")
-    except (LookupError, TypeError, AttributeError, ValueError):
-        known = None
-    if known is None or not getattr(known, "_is_text_encoding", True):
+    except (LookupError, ValueError):
         raise InputError(
             f"'{encoding}' is not a text encoding",
             where="ingest.encoding",
             remedy="Use auto, utf-8, utf-16, cp1252, latin-1 or another name that Python knows.",
-        )
+        ) from None
     return io.BufferedReader(_Transcoded(rest, decoder), _BLOCK), name
 
 

@@ -47,9 +47,11 @@ def parse_time(value: Any, timezone: tzinfo, repairs: Counter[str] | None = None
     """
     if value is None or value == "":
         return None
+    when: datetime | None
+    faults: tuple[str, ...]
     if isinstance(value, str):
-        when, fault = _read(value.strip(), timezone)
-        faults: tuple[str, ...] = fault
+        long = len(value) > _LONGEST  # no date, and nothing to keep in the cache
+        when, faults = (None, ("unparsed_time",)) if long else _read(value.strip(), timezone)
     elif isinstance(value, datetime):
         when, faults = _aware(value, timezone), () if value.tzinfo else ("naive_time",)
     elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -130,7 +132,7 @@ def _from_epoch(value: float) -> datetime | None:
 
 def _free(text: str, timezone: tzinfo) -> tuple[datetime | None, tuple[str, ...]]:
     """Ask dateparser, for texts that can hold a whole date only: it costs about a millisecond."""
-    if len(text) > _LONGEST or not _ABSOLUTE.match(text):
+    if not _ABSOLUTE.match(text):
         return None, ("unparsed_time",)
     import dateparser
 

@@ -145,3 +145,26 @@ def test_load_repairs(data, value, counts):
 def test_load_says_what_is_no_json(data):
     with pytest.raises(ValueError, match=r"."):
         load(data, Counter())
+
+
+FRAGMENTS = st.lists(
+    st.sampled_from(
+        ['{"id":', '{"id":1}', "[", "]", "{", "}", '"', "\\", ",", " ", "x", '{"a":{"id":2}}', "\\\\", '\\"']
+    ),
+    max_size=14,
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(FRAGMENTS, st.integers(1, 12), st.booleans())
+def test_pieces_of_garbage_do_not_depend_on_blocks(parts, block, marked):
+    data = "".join(parts).encode()
+    keys = ("id",) if marked else ()
+    pieces = split(data, keys=keys, block=block)
+    assert pieces == split(data, keys=keys)
+    assert all(data[p.offset : p.offset + len(p.data)] == p.data for p in pieces)
+    covered = set()
+    for piece in pieces:
+        covered |= set(range(piece.offset, piece.offset + len(piece.data)))
+    left = bytes(byte for place, byte in enumerate(data) if place not in covered)
+    assert not left.strip(b"[]}, ")  # a closer that ends the array level is dropped

@@ -19,9 +19,9 @@ _Floats = npt.NDArray[np.float64]
 def key_phrases(text: Words, flags: _Ints, case: _Ints, placed: _Bools, capital: _Bools) -> Found:
     """Choose the topics of each text: nouns, and noun phrases as ``head/modifier`` (``class/yoga``).
 
-    A word weighs (1 + ln tf) ln(1 + N/df), the N interactions of its case counted; words and phrases that come up
-    again in the case weigh more, words that look like adjectives, participles and gerunds less. A phrase takes the
-    place of its words.
+    A word weighs (1 + ln tf) ln(1 + N/df), the N interactions of its case counted, and twice that when more than one
+    of them holds it: a tag serves by being shared. Gerunds weigh less, and words that look like adjectives or
+    participles count only within phrases. A phrase takes the place of its words.
 
     Args:
         text: The words.
@@ -33,7 +33,7 @@ def key_phrases(text: Words, flags: _Ints, case: _Ints, placed: _Bools, capital:
     Returns:
         Tags, the weightiest first.
     """
-    barred = w.STOP | w.GENERIC | w.UNUSABLE | w.CALENDAR | w.NAME | w.NUMBER | w.RELATION | w.HONORIFIC
+    barred = w.STOP | w.GENERIC | w.UNUSABLE | w.CALENDAR | w.NAME | w.NUMBER | w.HONORIFIC
     acronym = ((flags & (w.ACRONYM | w.SHORT)) == w.ACRONYM) & ((flags & w.CAPITAL) != 0)
     content = ((flags & barred) == 0) & (((flags & w.SHORT) == 0) | acronym) & ~placed
     lemmas = text.vocabulary.lemma_codes
@@ -116,7 +116,7 @@ def _pair_frequency(case: _Ints, mod: _Ints, head: _Ints, size: int) -> _Ints:
 
 
 def _weight(tf: _Ints, df: _Ints, documents: _Ints) -> _Floats:
-    weight: _Floats = (1 + np.log(tf)) * np.log1p(documents / df) * np.where(df > 1, 1.3, 1.0)
+    weight: _Floats = (1 + np.log(tf)) * np.log1p(documents / df) * np.where(df > 1, 2.0, 1.0)
     return weight
 
 

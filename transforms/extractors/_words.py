@@ -43,7 +43,9 @@ from transforms.tags import normalise
     MODIFIER,
     ABSTRACT,
     LANGUAGE,
-) = (1 << bit for bit in range(30))
+    ANIMAL,
+    POSSESSIVE,
+) = (1 << bit for bit in range(32))
 
 _GROUPS = {
     CALENDAR: "calendar",
@@ -60,6 +62,8 @@ _GROUPS = {
     MODIFIER: "modifier",
     ABSTRACT: "abstract",
     LANGUAGE: "language",
+    ANIMAL: "animal",
+    POSSESSIVE: "possessive",
 }
 _WEAK_ENDS = ("ful", "ous", "ive", "able", "ible", "ical", "less", "ish", "iest", "ize", "ise")
 _KEEP_S = ("ss", "us", "is", "ics")
@@ -160,7 +164,7 @@ def describe(surface: bytes) -> tuple[int, str, str]:
     if plain in groups()["number"]:
         number_text = str(groups()["number"].index(plain) + 2)
         return flags | STOP | NUMBER, number_text, number_text
-    flags |= _lists().get(plain, 0)
+    flags |= _lists().get(plain, 0) | (_lists().get(singular(plain), 0) & GENERIC)
     return flags | _shape(text, plain), plain, singular(plain)
 
 
@@ -208,15 +212,10 @@ class Vocabulary:
 
 def vocabulary(surfaces: list[bytes]) -> Vocabulary:
     """Describe distinct words."""
-    described = [describe(surface) for surface in surfaces]
-    codes: dict[str, int] = {}
-    plain_codes = [codes.setdefault(d[1], len(codes)) for d in described]
-    lemma_codes = [codes.setdefault(d[2], len(codes)) for d in described]
+    flags, plain, lemma = zip(*map(describe, surfaces), strict=True) if surfaces else ((), (), ())
+    plains, lemmas = pa.array(plain, type=pa.string()), pa.array(lemma, type=pa.string())
+    coded = pa.concat_arrays([plains, lemmas]).dictionary_encode()
+    codes = coded.indices.to_numpy().astype(np.int64)
     return Vocabulary(
-        np.array([d[0] for d in described], dtype=np.int64),
-        pa.array([d[1] for d in described], type=pa.string()),
-        pa.array([d[2] for d in described], type=pa.string()),
-        np.array(plain_codes, dtype=np.int64),
-        np.array(lemma_codes, dtype=np.int64),
-        pa.array(list(codes), type=pa.string()),
+        np.array(flags, dtype=np.int64), plains, lemmas, codes[: len(plains)], codes[len(plains) :], coded.dictionary
     )

@@ -125,13 +125,18 @@ def tag_fields(texts: pa.Array, interactions: pa.Table) -> dict[str, Found]:
     speakers, known = _speakers(interactions, case, text)
     runs = _Runs.find(text, flags, case, known)
     spots = _spots(text, flags)
-    placed = spots.copy()
+    kin = ((flags & w.RELATION) != 0) & ((_before(flags, text.linked) & w.POSSESSIVE) != 0)
+    # "My friend Ann" is Ann.
+    named = np.zeros(len(flags) + 1, dtype=bool)
+    named[runs.starts[runs.person]] = True
+    kin &= ~named[1:]
+    placed = spots | kin
     placed[runs.tokens(runs.person | runs.place)] = True
     dated = dates.resolve(texts, interactions["started_at"])
     capital = np.zeros(len(flags), dtype=bool)
     capital[runs.tokens(runs.other)] = True
     return {
-        "who": join(speakers, runs.found(runs.person)),
+        "who": join(speakers, runs.found(runs.person), _lemmas(text, np.flatnonzero(kin))),
         "what": key_phrases(text, flags, case, placed, capital),
         "when": Found(dated.rows, dated.tags),
         "where": join(runs.found(runs.place), _lemmas(text, np.flatnonzero(spots))),
@@ -165,23 +170,24 @@ def _speakers(interactions: pa.Table, case: _Ints, text: Words) -> tuple[Found, 
     kept = pc.is_valid(tags).to_numpy(zero_copy_only=False)
     found = Found(rows[kept], tags.drop_null())
     codes = {t: c for c, t in enumerate(text.vocabulary.code_texts.to_pylist())} if kept.any() else {}
-    keys = {
-        int(case[row]) * len(codes) + codes[part]
-        for row, name in zip(found.rows.tolist(), found.tags.to_pylist(), strict=True)
-        for part in name.split("_")
-        if part in codes
-    }
-    short = {
-        int(case[row]) * len(codes) + codes[part[:length]]
-        for row, name in zip(found.rows.tolist(), found.tags.to_pylist(), strict=True)
-        for part in name.split("_")
+    parts = sorted(
+        {
+            (int(case[row]), part)
+            for row, name in zip(found.rows.tolist(), found.tags.to_pylist(), strict=True)
+            for part in name.split("_")
+        }
+    )
+    keys = [at * len(codes) + codes[part] for at, part in parts if part in codes]
+    short = [
+        at * len(codes) + codes[part[:length]]
+        for at, part in parts
         for length in range(3, len(part))
         if part[:length] in codes
-    }
+    ]
     mine = case[text.row] * max(len(codes), 1) + text.vocabulary.plain_codes[text.word]
-    known = np.isin(mine, np.array(sorted(keys), dtype=np.int64))
+    known = np.isin(mine, np.array(keys, dtype=np.int64))
     # "Mel" is Melanie, but at the start of a sentence "Car" need not be Caroline.
-    return found, known | (np.isin(mine, np.array(sorted(short), dtype=np.int64)) & ~text.opens)
+    return found, known | (np.isin(mine, np.array(short, dtype=np.int64)) & ~text.opens)
 
 
 class _Runs:
@@ -202,7 +208,7 @@ class _Runs:
     def find(cls, text: Words, flags: _Ints, case: _Ints, known: _Bools) -> _Runs:
         """Find the runs; `known` marks words that are names of speakers."""
         blocked = (flags & (w.STOP | w.CALENDAR | w.UNUSABLE | w.HONORIFIC)) != 0
-        generic = ((flags & (w.GENERIC | w.RELATION)) != 0) & ((flags & w.GEOGRAPHIC) == 0)
+        generic = ((flags & (w.GENERIC | w.RELATION | w.ANIMAL)) != 0) & ((flags & w.GEOGRAPHIC) == 0)
         capital = ((flags & w.CAPITAL) != 0) & ~blocked
         # "Best Buy" is a name, "Great" and "Thanks Ann" are not.
         leads = ~text.opens & capital
@@ -243,7 +249,7 @@ class _Runs:
         near |= ((one & w.DETERMINER) != 0) & ((two & w.PREPOSITION) != 0) & shaped
         bound = ((one & w.TO) != 0) & ((two & w.MOTION) != 0)
         located = near | ((one & w.TO) != 0)
-        introduced = ((one & (w.HONORIFIC | w.RELATION)) != 0) & ~listed & ~shaped & ~acronym
+        introduced = ((one & (w.HONORIFIC | w.RELATION | w.ANIMAL)) != 0) & ~listed & ~shaped & ~acronym
         introduced &= (first & (w.PLACE_NOUN | w.LANGUAGE | w.ABSTRACT)) == 0
         self.person = (named | introduced) & ~(listed & (located | ~named)) & ~shaped
         self.place = ~self.person & (listed | shaped | ((near | bound) & ~acronym))
@@ -299,7 +305,7 @@ def _reasons(text: Words, flags: _Ints) -> Found:
     purpose[:-1] &= text.linked[1:] & ((flags[1:] & w.PURPOSE) != 0)
     purpose[-1:] = False
     before = _before(flags, text.linked)
-    purpose &= (before != 0) & ((before & (w.STOP | w.CATENATIVE | w.GENERIC | w.UNUSABLE)) == 0)
+    purpose &= (before & (w.STOP | w.CATENATIVE | w.GENERIC | w.UNUSABLE)) == 0
     at = np.flatnonzero(after | purpose)
     if not len(at):
         return Found(np.empty(0, dtype=np.int64), pa.array([], type=pa.string()))
@@ -334,12 +340,12 @@ def _quantities(text: Words, flags: _Ints) -> Found:
     """Find numbers with what they count, as ``mile/5``; the unit groups them."""
     vocabulary = text.vocabulary
     number = (flags & w.NUMBER) != 0
-    follows = np.zeros_like(flags)
-    follows[:-1] = np.where(text.linked[1:] & ~text.opens[1:], flags[1:], 0)
+    follows = np.full_like(flags, w.STOP)
+    follows[:-1] = np.where(text.linked[1:] & ~text.opens[1:], flags[1:], w.STOP)
     later = np.zeros_like(flags)
     later[:-2] = np.where(text.linked[2:], flags[2:], 0)
     blocked = w.STOP | w.GENERIC | w.CAPITAL | w.CALENDAR | w.UNUSABLE | w.CJK | w.WEAK | w.SHORT
-    counts = number & (follows != 0) & ((follows & blocked) == 0)
+    counts = number & ((follows & blocked) == 0)
     measures = number & ((follows & w.UNIT) != 0) & ((follows & w.CAPITAL) == 0) & ((later & w.AGO) == 0)
     plain = vocabulary.plain
     # A year counts nothing: "2021 report".
@@ -349,12 +355,11 @@ def _quantities(text: Words, flags: _Ints) -> Found:
     at = np.flatnonzero(money | share | ((counts | measures) & ~years))
     if not len(at):
         return Found(np.empty(0, dtype=np.int64), pa.array([], type=pa.string()))
+    after = pa.array(text.word[np.minimum(at + 1, len(text.word) - 1)])
     named = w.units()
-    unit_of = pa.array(
-        [named.get(p, lemma) for p, lemma in zip(plain.to_pylist(), vocabulary.lemma.to_pylist(), strict=True)]
-    )
-    after = np.minimum(at + 1, len(text.word) - 1)
-    unit = pc.if_else(pa.array(share[at]), "percent", unit_of.take(pa.array(text.word[after])))
+    counted = zip(plain.take(after).to_pylist(), vocabulary.lemma.take(after).to_pylist(), strict=True)
+    unit = pa.array([named.get(word, lemma) for word, lemma in counted], type=pa.string())
+    unit = pc.if_else(pa.array(share[at]), "percent", unit)
     unit = pc.if_else(pa.array(money[at]), "dollar", unit)
     return Found(text.row[at], pc.binary_join_element_wise(unit, plain.take(pa.array(text.word[at])), "/"))
 

@@ -182,7 +182,8 @@ class _Guarded(io.RawIOBase):
     """Ends where compressed data turns out to be cut or damaged, and remembers why. Storage errors pass."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
+        # read1 gives what there is before it meets the fault; read would lose it.
+        self._read = cast(io.BufferedReader, stream).read1
         self.fault: tuple[str, str] | None = None
 
     def readable(self) -> bool:
@@ -192,7 +193,7 @@ class _Guarded(io.RawIOBase):
         if self.fault is not None:
             return 0
         try:
-            data = self._stream.read(len(buffer))
+            data = self._read(len(buffer))
         except EOFError as error:
             self.fault, data = ("truncated", str(error)), b""
         except (gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:

@@ -27,9 +27,9 @@ _MARK = re.compile(rb'(?<!\\)"(?:messages|question)"\s*:')
 
 
 def sniff(head: bytes, name: str) -> bool:
-    """True when the first line is an object with ``case_id`` and ``messages`` or ``question``."""
-    line = next((line for line in head.splitlines() if line.strip()), b"").strip()
-    return line.startswith(b"{") and b'"case_id"' in line and _MARK.search(line) is not None
+    """True when some line is an object with ``case_id`` and ``messages`` or ``question``: the first may be broken."""
+    lines_ = (line.strip() for line in head.splitlines())
+    return any(line.startswith(b"{") and b'"case_id"' in line and _MARK.search(line) for line in lines_)
 
 
 def read(stream: BinaryIO, context: ReadContext) -> Iterator[Record]:

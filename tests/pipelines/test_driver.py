@@ -1,0 +1,235 @@
+"""The driver: one rule for resume, increment and comparison; the same bytes whatever happens on the way."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from pipelines import driver, planner_view
+from pipelines.gc import gc
+from pipelines.lock import writing
+from pipelines.query import answer
+from pipelines.store import Store
+from schemas.errors import InputError, LockedError, StoreError, TooManyRejectsError, UsageError
+from tests.pipelines.corpora import configure, live, question, run, session, tables, write_lines
+
+
+@pytest.fixture
+def small(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    cats = [session(f"case{n}", 1, f"My cat number {n} is called Miso.", "A lovely name.") for n in range(12)]
+    write_lines(folder / "a.jsonl", *cats, question("case3", "What is the cat called?", "s1"))
+    return folder
+
+
+def test_run_makes_every_table_and_a_second_run_makes_nothing(logs, tmp_path):
+    first = run(tmp_path / "c", logs)
+    assert first.manifests["ingest"].rows("interactions") == 120
+    assert sum(first.made.values()) > 0
+    before = tables(tmp_path / "c")
+    second = run(tmp_path / "c", logs)
+    assert set(second.made.values()) == {0}
+    assert tables(tmp_path / "c") == before
+    held = first.generation.tables()
+    assert {"interactions", "questions", "rejects", "notes", "nodes", "edges", "matrices", "postings"} <= set(held)
+    assert {"vocabulary", "runs", "question_metrics", "metrics", "comparisons"} <= set(held)
+
+
+def test_two_corpora_from_the_same_input_have_the_same_bytes(logs, tmp_path):
+    run(tmp_path / "one", logs)
+    run(tmp_path / "two", logs, **{"ingest.split_mb": 1, "compute.workers": 0})
+    assert sorted(live(tmp_path / "one").values()) == sorted(live(tmp_path / "two").values())
+
+
+def test_appending_touches_only_the_shards_whose_cases_changed(small, tmp_path):
+    corpus = tmp_path / "c"
+    first = run(corpus, small)
+    shards = {part.shard for part in first.manifests["ingest"].parts}
+    assert len(shards) > 2
+    more = write_lines(tmp_path / "more.jsonl", session("case3", 2, "Miso met a dog.", "How did that go?"))
+    second = run(corpus, more, append=True)
+    old = {p.shard: p.key for p in first.manifests["ingest"].parts}
+    new = {p.shard: p.key for p in second.manifests["ingest"].parts}
+    touched = {shard for shard in new if new[shard] != old.get(shard)}
+    assert len(touched) == 1
+    for unit in ("extract", "graph/taggraph", "index/note", "rank/bm25"):
+        assert second.made[unit] == 1, unit
+    assert second.manifests["ingest"].rows("interactions") == 13
+    run(tmp_path / "whole", small, more)
+    assert live(tmp_path / "whole").keys() == live(corpus).keys()
+    assert live(tmp_path / "whole") == live(corpus)
+
+
+def test_new_questions_touch_no_interaction(small, tmp_path):
+    corpus = tmp_path / "c"
+    run(corpus, small)
+    more = write_lines(tmp_path / "q.jsonl", question("case5", "Which cat is number 5?", "s1"))
+    second = run(corpus, more, append=True)
+    assert second.made["extract"] == second.made["index/raw"] == 0
+    assert second.made["rank/bm25"] == 1
+
+
+def test_removing_an_input_equals_a_build_without_it(small, tmp_path):
+    more = write_lines(tmp_path / "more.jsonl", session("case3", 2, "Miso met a dog.", "How did that go?"))
+    run(tmp_path / "c", small, more)
+    run(tmp_path / "c", small)
+    run(tmp_path / "fresh", small)
+    assert live(tmp_path / "c") == live(tmp_path / "fresh")
+
+
+def test_a_new_preset_ranks_alone(small, tmp_path):
+    run(tmp_path / "c", small)
+    second = run(tmp_path / "c", small, **{"rank.presets": ["bm25", "taggraph-tfidf"]})
+    assert {unit for unit, count in second.made.items() if count} == {"rank/taggraph-tfidf", "evaluate"}
+
+
+def test_missing_parts_alone_are_made_again(logs, tmp_path):
+    corpus = tmp_path / "c"
+    first = run(corpus, logs)
+    whole = tables(corpus)
+    for manifest in (corpus / "manifests").rglob("*.json"):
+        manifest.unlink()
+    (corpus / "heads.json").unlink()
+    lost = [p for p in sorted((corpus / "tables").rglob("*.parquet")) if p.parts[-3] in ("notes", "runs")][::3]
+    for path in lost:
+        path.unlink()
+    half = next((corpus / "tables" / "nodes").rglob("*.parquet"))
+    half.write_bytes(half.read_bytes()[:100])
+    second = run(corpus, logs)
+    assert tables(corpus) == whole
+    assert sum(second.made.values()) == len(lost) + 1
+    assert second.manifests["evaluate"].fingerprint == first.manifests["evaluate"].fingerprint
+
+
+def test_a_name_keeps_its_generation_while_another_runs(small, tmp_path):
+    corpus = tmp_path / "c"
+    run(corpus, small)
+    before = live(corpus)
+    run(corpus, small, name="short", **{"rank.depth": 3})
+    assert live(corpus) == before
+    assert live(corpus, "short").keys() != before.keys()
+    swept = gc(Store.open(str(corpus)))
+    assert swept.files == ()
+    swept = gc(Store.open(str(corpus)), drop=("short",), dry_run=True)
+    assert swept.files
+    assert gc(Store.open(str(corpus)), drop=("short",)).files == swept.files
+    assert live(corpus) == before
+    assert set(Store.open(str(corpus)).heads()) == {"main"}
+    assert set(run(corpus, small).made.values()) == {0}
+    with pytest.raises(UsageError, match="no generation is called 'none'"):
+        gc(Store.open(str(corpus)), drop=("none",))
+
+
+def test_gc_removes_half_written_files_and_nothing_of_others(small, tmp_path):
+    corpus = tmp_path / "c"
+    run(corpus, small)
+    stray = corpus / "tables" / "notes" / "00000-of-00008" / "k.parquet.tmp-123"
+    stray.parent.mkdir(exist_ok=True)
+    stray.write_bytes(b"half")
+    (corpus / "README.txt").write_text("mine")
+    assert gc(Store.open(str(corpus))).files == ("tables/notes/00000-of-00008/k.parquet.tmp-123",)
+    assert (corpus / "README.txt").exists()
+
+
+def test_ingest_alone_keeps_the_finished_generation(small, tmp_path):
+    corpus = tmp_path / "c"
+    run(corpus, small)
+    more = write_lines(tmp_path / "more.jsonl", session("case3", 2, "Miso met a dog.", "How?"))
+    run(corpus, more, append=True, stages=())
+    generation = Store.open(str(corpus)).generation()
+    assert "dog" not in answer(generation, "case3", "dog", "bm25", 5)["text"].to_pylist()
+    assert generation.head["pending"]
+    run(corpus)
+    assert answer(Store.open(str(corpus)).generation(), "case3", "dog", "bm25", 5).num_rows == 1
+
+
+def test_plan_tells_what_why_and_how_much(small, tmp_path):
+    corpus = tmp_path / "c"
+    config = configure(corpus, small)
+    assert "does not exist yet" in planner_view.plan(config, append=False).ingest[1]
+    assert not corpus.exists()
+    run(corpus, small)
+    assert planner_view.plan(config, append=False).summary.startswith("nothing to do")
+    deeper = planner_view.plan(configure(corpus, small, **{"rank.depth": 7}), append=False)
+    todo = {u.unit: (u.to_make, u.reason) for u in deeper.units if u.to_make}
+    assert set(todo) == {"rank/bm25", "rank/bm25-raw", "rank/taggraph-basic", "rank/adaptivegraph", "evaluate"}
+    assert todo["rank/bm25"][1] == "configuration changed: rank.depth"
+    more = write_lines(tmp_path / "more.jsonl", session("case3", 2, "Miso met a dog.", "How?"))
+    appended = planner_view.plan(configure(corpus, more), append=True)
+    assert not all(u.exact for u in appended.units)
+    assert "1 to read" in appended.ingest[0]
+
+
+def test_rejects_above_the_limit_end_with_code_3_but_finish(tmp_path):
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"case_id": "a"\n' + json.dumps(session("a", 1, "hello", "hi")) + "\n")
+    config = configure(tmp_path / "c", path)
+    result = driver.run(config)
+    assert result.manifests["questions"].rows("rejects") == 1
+    with pytest.raises(TooManyRejectsError, match="1 of 2 records") as caught:
+        driver.check_rejects(config, result)
+    assert caught.value.exit_code == 3
+    driver.check_rejects(configure(tmp_path / "c", path, **{"ingest.max_reject_share": 0.5}), result)
+
+
+def test_an_empty_corpus_runs_through(tmp_path):
+    (tmp_path / "none.jsonl").write_text("  \n")
+    result = run(tmp_path / "c", tmp_path / "none.jsonl")
+    assert result.manifests["ingest"].rows("interactions") == 0
+    assert result.generation.table("metrics").num_rows == 0
+
+
+def test_no_input_and_missing_input(tmp_path):
+    with pytest.raises(InputError, match="no corpus here"):
+        run(tmp_path / "c")
+    with pytest.raises(InputError, match="no such file"):
+        run(tmp_path / "c", tmp_path / "nothing.jsonl")
+    assert not (tmp_path / "c").exists()
+
+
+def test_two_runs_at_once_one_is_refused(small, tmp_path):
+    run(tmp_path / "c", small)
+    with writing(Store.open(str(tmp_path / "c")).storage), pytest.raises(LockedError, match="another run"):
+        run(tmp_path / "c", small)
+
+
+def test_memory_storage_works_without_workers(small, tmp_path):
+    uri = f"memory://{tmp_path.name}"
+    run(uri, small)
+    run(tmp_path / "disk", small)
+    assert live(uri) == live(tmp_path / "disk")
+    hits = answer(Store.open(uri).generation(), "case3", "cat", "adaptivegraph", 3)
+    assert hits["text"].to_pylist() == ["My cat number 3 is called Miso.\nA lovely name."]
+
+
+def test_query_errors_help(small, tmp_path):
+    run(tmp_path / "c", small)
+    generation = Store.open(str(tmp_path / "c")).generation()
+    with pytest.raises(UsageError, match="Did you mean 'case3'"):
+        answer(generation, "case_3", "cat", "bm25", 3)
+    with pytest.raises(UsageError, match="Did you mean 'bm25'"):
+        answer(generation, "case3", "cat", "bm-25", 3)
+    with pytest.raises(StoreError, match="no generation is called 'x'"):
+        Store.open(str(tmp_path / "c")).generation("x")
+
+
+@pytest.mark.parametrize("engine", ["FnApiRunner", "DirectRunner"])
+def test_beam_runners_give_the_same_bytes(engine, logs, tmp_path):
+    beam = {"runner": engine}
+    if engine == "DirectRunner":
+        beam |= {"direct_running_mode": "multi_processing", "direct_num_workers": 2}
+    run(tmp_path / engine, logs, beam=beam)
+    run(tmp_path / "plain", logs)
+    assert live(tmp_path / engine) == live(tmp_path / "plain")
+
+
+def test_a_runner_that_beam_does_not_know(logs, tmp_path):
+    with pytest.raises(UsageError, match="runner=NoSuchRunner"):
+        run(tmp_path / "c", logs, beam={"runner": "NoSuchRunner"})
+
+
+def test_imports_of_the_command_line_stay_light():
+    code = "import sys, jobs.cli; print(sorted({'ray','apache_beam','polars','scipy','pyarrow'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
