@@ -79,8 +79,10 @@ class Graphs:
 def expand(starts: Ints, lengths: Ints) -> tuple[Ints, Ints]:
     """Write ranges out: the numbers ``starts[i] .. starts[i] + lengths[i] - 1`` of every range i, and each one's i."""
     owner = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
-    ends = np.cumsum(lengths)
-    return np.arange(len(owner), dtype=np.int64) + (starts - (ends - lengths))[owner], owner
+    shift = starts - (np.cumsum(lengths) - lengths)
+    numbers = np.repeat(shift, lengths)
+    numbers += np.arange(len(owner), dtype=np.int64)
+    return numbers, owner
 
 
 def take_rows(matrix: sparse.csr_array, low: Ints, high: Ints) -> sparse.csr_array:

@@ -122,8 +122,12 @@ def personalized_pagerank(
             wanted = graphs.file_nodes[wanted]
         else:
             wanted, of = expand(low[block], (high - low)[block])
-        out, _ = expand(offsets[questions], np.diff(offsets)[questions])
-        values[out] = solved[wanted + base[of], column[of]] / sums[block, column][of]
+        solved /= np.repeat(np.where(sums > 0, sums, 1), high - low, axis=0)
+        found = solved.ravel()[wanted * shape[1] + (base * shape[1] + column)[of]]
+        if np.array_equal(offsets[questions[1:]], offsets[questions[:-1] + 1]):
+            values[offsets[questions[0]] : offsets[questions[-1] + 1]] = found
+        else:
+            values[expand(offsets[questions], np.diff(offsets)[questions])[0]] = found
     return Scores(offsets, values), mass == 0
 
 

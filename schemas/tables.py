@@ -73,7 +73,7 @@ _SPECS = (
         _field("speakers", _STRINGS, "Names, or else roles, of who spoke, in order of first appearance"),
         _field("message_ids", _STRINGS, "Ids of the messages joined here, in order"),
         _field("source", _NAME, "Input file, relative to the input that named it"),
-        _field("source_offset", pa.int64(), "Place of the session in the source (see docs/formats.md)"),
+        _field("source_offset", pa.int64(), "Number of the session among those of its case in the source, from 0"),
     ),
     _table(
         "questions",
@@ -96,7 +96,11 @@ _SPECS = (
         1,
         "Records, or parts of one, that could not be taken, each with its reason.",
         _field("source", _NAME, "Input file"),
-        _field("source_offset", pa.int64(), "Place of the record in the source"),
+        _field(
+            "source_offset",
+            pa.int64(),
+            "Place of the record in the source (docs/formats.md); of a question without evidence, as in interactions",
+        ),
         _field("reason", _NAME, "One of transforms.records.REJECT_REASONS"),
         _field("detail", pa.string(), "What exactly was wrong"),
         _field("sample", pa.string(), "The start of the record, cut to 200 characters"),

@@ -66,13 +66,20 @@ def merge(fragments: Sequence[FragmentTables]) -> Merged:
     repairs: Counter[str] = Counter()
     sessions = _frame([one.sessions for one in fragments], "sessions")
     rows = _concat([one.interactions for one in fragments], "interactions")
-    sessions = sessions.with_columns(first=pl.col("rows").cum_sum() - pl.col("rows"))
+    sessions = _placed(sessions.with_columns(first=pl.col("rows").cum_sum() - pl.col("rows")))
     sessions = sessions.sort("case_id", "started_at", *_PLACE, nulls_last=True)
     kept, dropped = _choose(sessions, rows, repairs)
     interactions, messages = _interactions(kept, dropped, rows, repairs)
-    questions, rejects = _questions(_frame([one.questions for one in fragments], "questions"), kept, messages, repairs)
+    asked = _frame([one.questions for one in fragments], "questions")
+    questions, rejects = _questions(_placed(asked), kept, messages, repairs)
     found = [one.rejects for one in fragments if len(one.rejects)]
     return Merged(interactions, questions, _sorted_rejects([*found, rejects]), repairs)
+
+
+def _placed(frame: pl.DataFrame) -> pl.DataFrame:
+    """Number records within their case and source, so that what happens to other cases moves no number."""
+    within = pl.struct("offset", "order").rank("ordinal").over("case_id", "source") - 1
+    return frame.with_columns(offset=within.cast(pl.Int64), order=pl.lit(0, pl.Int32))
 
 
 def _frame(tables: list[pa.Table], name: str) -> pl.DataFrame:

@@ -64,7 +64,7 @@ def test_rows_of_one_session():
             "speakers": ["user", "assistant"],
             "message_ids": [f"s:{2 * n}", f"s:{2 * n + 1}"],
             "source": "file",
-            "source_offset": 7,
+            "source_offset": 0,
         }
         for n, (said, answer) in enumerate([("one", "a"), ("two", "b")])
     ]
@@ -172,9 +172,9 @@ def test_evidence_is_resolved_and_what_is_missing_is_told_once():
         (["s:3", "s:0"], ["s/1", "s/0"], ["s"])
     ]
     assert column(result.rejects, "reason", "source_offset", "sample") == [
-        ("evidence_unresolved", 5, "gone"),
-        ("evidence_unresolved", 5, "t:0"),
-        ("evidence_unresolved", 5, "nowhere"),
+        ("evidence_unresolved", 0, "gone"),
+        ("evidence_unresolved", 0, "t:0"),
+        ("evidence_unresolved", 0, "nowhere"),
     ]
 
 
@@ -204,7 +204,7 @@ def test_duplicate_questions():
         ("p", "why?", "7", ["x", "x"]),
     ]
     assert result.repairs == {"duplicate_question": 1}
-    assert column(result.rejects, "reason", "source_offset", "sample") == [("duplicate_question", 3, "else?")]
+    assert column(result.rejects, "reason", "source_offset", "sample") == [("duplicate_question", 2, "else?")]
 
 
 def test_repeated_message_ids_become_unique():
@@ -287,3 +287,13 @@ def test_two_copies_of_a_source_give_one():
     result = merge(groups)
     assert column(result.interactions, "source") == ["a"]
     assert result.repairs == Counter(duplicate_session=1, duplicate_question=1)
+
+
+def test_places_are_told_within_the_case_so_that_other_cases_do_not_move_them():
+    mine = [session("s1", "a", offset=10), session("s2", "b", offset=30), question("q", offset=50, messages=["zz"])]
+    alone = merged(*mine)
+    moved = [session("s1", "a", offset=11), session("s2", "b", offset=90), question("q", offset=99, messages=["zz"])]
+    other = merged(session("t", "x", case="d", offset=0), *moved)
+    assert column(alone.interactions, "source_offset") == [0, 1]
+    assert other.interactions.slice(0, 2).to_pylist() == alone.interactions.to_pylist()
+    assert other.rejects.to_pylist() == alone.rejects.to_pylist()
