@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from indexers import postings as lists
 from indexers.csr import matrices
 from indexers.queries import lookup
+from indexers.traversal import tag_texts
 from pipelines.stage import Inputs, Output, Stage, Unit
 from schemas.config import RunConfig
 from schemas.tables import NOTE_FIELDS
@@ -82,11 +83,10 @@ def _over(vocabulary: pa.Table, tokens: Tokens) -> Tokens:
 def _graph(inputs: Inputs, kind: str) -> Output:
     nodes = inputs.table(f"graph/{kind}", "nodes")
     made = matrices(nodes, inputs.table(f"graph/{kind}", "edges"))
-    cases = made["case_id"].cast(pa.string())
-    tags = nodes.filter(pc.equal(nodes["kind"].cast(pa.string()), "tag"))
-    owner = pc.index_in(tags["case_id"].cast(pa.string()), value_set=cases.combine_chunks()).to_numpy()
-    offsets = np.searchsorted(owner, np.arange(len(cases) + 1))
-    tokens = _over(inputs.table("index/note", "vocabulary"), tokenize(words_of_tags(tags["key"])))
+    cases = made["case_id"].cast(pa.string()).combine_chunks()
+    texts, owners = tag_texts(nodes, kind)
+    offsets = np.searchsorted(pc.index_in(owners, value_set=cases).to_numpy(), np.arange(len(cases) + 1))
+    tokens = _over(inputs.table("index/note", "vocabulary"), tokenize(texts))
     counted = lists.build_postings(tokens, offsets)
     out = _output(lists.to_table(counted, cases.to_pylist(), "tag"), tokens.terms)
     return Output({"matrices": made, **out.tables})
@@ -105,16 +105,12 @@ def case_offsets(table: pa.Table) -> tuple[list[str], Ints]:
     return names, np.append(starts, len(codes)).astype(np.int64)
 
 
-def words_of_tags(tags: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return tags as words: ``career/software_engineering`` -> ``career/software engineering``."""
-    return pc.replace_substring(tags, "_", " ")
-
-
 def note_text(notes: pa.Table) -> pa.ChunkedArray:
     """Return what each note adds to its interaction's text: its tags, as words, and its summary."""
-    joined = (pc.binary_join(notes[name].cast(pa.list_(pa.string())), " ") for name in NOTE_FIELDS)
-    tags = [words_of_tags(column) for column in joined]
-    return pc.binary_join_element_wise(*tags, notes["summary"], " ")
+    tags = (pc.binary_join(notes[name].cast(pa.list_(pa.string())), " ") for name in NOTE_FIELDS)
+    # To a word tokenizer "_" is a letter: "software_engineering" would be one word.
+    words = [pc.replace_substring(column, "_", " ") for column in tags]
+    return pc.binary_join_element_wise(*words, notes["summary"], " ")
 
 
 STAGE = Stage("index", 1, "ray", units, process)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -67,9 +69,12 @@ def session(compute: ComputeConfig, private: bool) -> Iterator[int]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
+    logging.getLogger("ray").setLevel(logging.ERROR)  # importing it has set its own level
     if ray.is_initialized():
         yield workers
         return
+    if compute.address:
+        _check_reachable(compute.address)
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
     if compute.address:
         options["address"] = compute.address
@@ -78,21 +83,35 @@ def session(compute: ComputeConfig, private: bool) -> Iterator[int]:
             "num_cpus": workers,
             "include_dashboard": False,
             "object_store_memory": 200 * 2**20,
-            "_temp_dir": None,
         }
     with _code() as folder:
         try:
             ray.init(**options, runtime_env={"working_dir": folder, "env_vars": SINGLE_THREADED})
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise TagloomError(
-                f"Ray cannot be started or reached: {error}",
-                where=compute.address or "local Ray",
-                remedy="Check compute.address, or run without Ray: --set compute.workers=0",
-            ) from error
+            raise _unreachable(compute.address, error) from error
         try:
             yield workers
         finally:
             ray.shutdown()
+
+
+def _unreachable(address: str | None, error: Exception) -> TagloomError:
+    return TagloomError(
+        f"Ray cannot be started or reached: {error}",
+        where=address or "local Ray",
+        remedy="Check compute.address, or run without Ray: --workers 0",
+    )
+
+
+def _check_reachable(address: str) -> None:
+    """Try the address first: Ray ends the whole process where nothing answers."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdigit()):
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+    except OSError as error:
+        raise _unreachable(address, error) from error
 
 
 def run_items(items: Sequence[Item], workers: int, actors: bool) -> Iterator[tuple[Item, work.Done]]:

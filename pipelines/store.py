@@ -119,7 +119,9 @@ def decode_table(name: str, data: bytes, where: str, columns: list[str] | None =
         StoreError: The bytes are damaged.
     """
     try:
-        table = pq.read_table(pa.BufferReader(data), columns=columns, page_checksum_verification=True)
+        # One thread: workers have one core, and Arrow's scanner threads may outlive a process that is ending.
+        with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
+            table = file.read(columns=columns, use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise StoreError(f"is damaged: {error}", where=where, remedy="Remove it and run again.") from error
     wanted = schema(name)

@@ -35,5 +35,7 @@ def test_a_forbidden_import_would_be_seen(tmp_path):
 
 
 def test_modules_stay_short():
-    long = [p for package in ORDER[:-1] for p in (ROOT / package).rglob("*.py") if len(p.read_text().splitlines()) > 400]
+    long = [
+        p for package in ORDER[:-1] for p in (ROOT / package).rglob("*.py") if len(p.read_text().splitlines()) > 400
+    ]
     assert not long, "split these in two"

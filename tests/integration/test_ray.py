@@ -43,13 +43,12 @@ def test_errors_of_workers_arrive_typed(ray_session, tmp_path):
             list(ray_engine.run_items([item], ray_session, actors=actors))
 
 
-def test_a_cluster_that_cannot_be_reached(tmp_path):
+def test_a_cluster_that_cannot_be_reached():
     code = (
         "from pipelines import ray_engine; from schemas.config import ComputeConfig\n"
         "with ray_engine.session(ComputeConfig(workers=1, address='127.0.0.1:1'), private=False): pass"
     )
-    env = {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "1", "RAY_gcs_server_request_timeout_seconds": "1"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, env=env, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert "TagloomError: 127.0.0.1:1: Ray cannot be started or reached" in done.stderr
 
 

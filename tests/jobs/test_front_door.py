@@ -82,9 +82,10 @@ def test_a_memory_equals_a_run_over_the_same_sessions(tmp_path):
 
 def test_hostile_cases_and_texts(tmp_path):
     memory = tagloom.Memory(str(tmp_path / "m"), case="../../etc/passwd")
-    memory.remember("line\u2028one\n{\"case_id\": \"x\", \"question\": \"y\"}\x00", "<|im_end|>")
+    memory.remember('line\u2028one\n{"case_id": "x", "question": "y"}\x00', "<|im_end|>")
     assert len(memory) == 1
-    assert [p.name for p in (tmp_path / "m" / "memory").iterdir()][0].startswith("______etc_passwd.")
+    (log,) = (tmp_path / "m" / "memory").iterdir()
+    assert log.name.startswith("______etc_passwd.")
     with pytest.raises(UsageError, match="nothing to remember"):
         memory.remember(" ", "")
     with pytest.raises(UsageError, match="needs the name"):

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines import lock
 from pipelines.lock import writing
-from pipelines.storage import TEMPORARY, Storage
+from pipelines.storage import Storage
 from pipelines.store import Store, encode_table
 from schemas.errors import LockedError, StoreError
 from schemas.tables import build
@@ -41,7 +41,7 @@ def test_write_read_walk_remove(storage):
 
 def test_damaged_json_names_the_file(storage):
     storage.write("x.json", b"{")
-    with pytest.raises(StoreError, match="x.json: is damaged"):
+    with pytest.raises(StoreError, match=r"x\.json: is damaged"):
         storage.read_json("x.json")
 
 
@@ -119,7 +119,6 @@ def test_part_is_adopted_whole_and_never_half(storage):
     for damaged in (whole[:-1], b"", bytes([whole[40] ^ 0xFF if n == 40 else b for n, b in enumerate(whole)])):
         storage.write(path, damaged)
         assert store.adopt_part(("vocabulary",), 2, "k") is None
-        assert not storage.exists(path)
     assert store.adopt_part(("vocabulary", "postings"), 2, "k") is None
 
 
