@@ -9,7 +9,6 @@ import os
 import sys
 from typing import Annotated, Any, NoReturn
 
-import click
 import typer
 
 from jobs import console
@@ -25,26 +24,43 @@ app = typer.Typer(
     epilog="Example: tagloom run --corpus ./corpus logs/   (docs: docs/ in the repository)",
 )
 
-Corpus = Annotated[str, typer.Option("--corpus", "-C", envvar="TAGLOOM_CORPUS", help="Corpus URI or folder.")]
+_CommandLineError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+"""Base of what typer raises for a bad command line; typer keeps it in a private copy of click."""
+
+Corpus = Annotated[
+    str, typer.Option("--corpus", "-C", metavar="URI", envvar="TAGLOOM_CORPUS", help="Corpus URI or folder.")
+]
 MaybeCorpus = Annotated[
-    str | None, typer.Option("--corpus", "-C", envvar="TAGLOOM_CORPUS", help="Corpus URI or folder.")
+    str | None, typer.Option("--corpus", "-C", metavar="URI", envvar="TAGLOOM_CORPUS", help="Corpus URI or folder.")
 ]
 Inputs = Annotated[
-    list[str] | None, typer.Argument(help="Input files, folders or globs; or one run.yaml.", show_default=False)
+    list[str] | None,
+    typer.Argument(help="Input files, folders or globs; or one run.yaml.", metavar="INPUT", show_default=False),
 ]
-Config = Annotated[str | None, typer.Option("--config", "-c", help="A run.yaml with the whole configuration.")]
+Config = Annotated[
+    str | None, typer.Option("--config", "-c", metavar="FILE", help="A run.yaml with the whole configuration.")
+]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; repeatable.")]
-Name = Annotated[str, typer.Option("--name", "-n", help="Name of the generation.")]
-MaybeName = Annotated[str | None, typer.Option("--name", "-n", help="Name of the generation [main].")]
-Format = Annotated[str | None, typer.Option("--format", help="Input format; auto looks at the content.")]
-UnitOption = Annotated[str | None, typer.Option("--unit", help="exchange, message, or auto (the format's own).")]
-Questions = Annotated[list[str] | None, typer.Option("--questions", help="Question file; repeatable.")]
+Name = Annotated[str, typer.Option("--name", "-n", metavar="NAME", help="Name of the generation.")]
+MaybeName = Annotated[str | None, typer.Option("--name", "-n", metavar="NAME", help="Name of the generation [main].")]
+Format = Annotated[
+    str | None, typer.Option("--format", metavar="NAME", help="Input format; auto looks at the content.")
+]
+UnitOption = Annotated[
+    str | None, typer.Option("--unit", metavar="UNIT", help="exchange, message, or auto (the format's own).")
+]
+Questions = Annotated[list[str] | None, typer.Option("--questions", metavar="FILE", help="Question file; repeatable.")]
 Presets = Annotated[
-    list[str] | None, typer.Option("--preset", help="Preset to rank, or 'all', 'ablations'; repeatable.")
+    list[str] | None,
+    typer.Option("--preset", metavar="NAME", help="Preset to rank, or 'all', 'ablations'; repeatable."),
 ]
 Append = Annotated[bool, typer.Option("--append", help="Add the inputs to those ingested before.")]
-Wait = Annotated[float, typer.Option("--wait", help="Seconds to wait while another run holds the corpus.")]
-Workers = Annotated[str | None, typer.Option("--workers", help="Ray workers: a number, auto, or 0 for none.")]
+Wait = Annotated[
+    float, typer.Option("--wait", metavar="SECONDS", help="Seconds to wait while another run holds the corpus.")
+]
+Workers = Annotated[
+    str | None, typer.Option("--workers", metavar="N", help="Ray workers: a number, auto, or 0 for none.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show more, and tracebacks of faults.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -271,7 +287,9 @@ def status(corpus: Corpus, verbose: Verbose = False, as_json: Json = False) -> N
 def gc(
     corpus: Corpus,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell.")] = False,
-    drop: Annotated[list[str] | None, typer.Option("--drop", help="Generation to forget first; repeatable.")] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option("--drop", metavar="NAME", help="Generation to forget first; repeatable.")
+    ] = None,
     wait: Wait = 0.0,
     verbose: Verbose = False,
     as_json: Json = False,
@@ -318,12 +336,12 @@ def main(arguments: list[str] | None = None) -> NoReturn:
             raise
         console.tell(f"tagloom: {error}")
         sys.exit(error.exit_code)
-    except click.exceptions.Exit as done:
+    except typer.Exit as done:
         sys.exit(done.exit_code)
-    except click.ClickException as error:
+    except _CommandLineError as error:
         error.show(file=sys.stderr)
         sys.exit(2)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         console.tell("tagloom: stopped; finished parts stay, the same command goes on from there")
         sys.exit(130)
     except BrokenPipeError:

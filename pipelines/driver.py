@@ -108,11 +108,15 @@ def run(
     with writing(store.storage, wait):
         before = store.generation(config.name) if config.name in store.heads() else None
         execution = Execution(store, config, before, progress or Silent())
-        with execution.timed("ingest"):
-            taken = ingest.run(store, config, all_sources(store, sources, before, append), execution.progress)
-        execution.keep(taken.interactions, execution.seconds["ingest"], taken.made)
-        execution.keep(taken.questions, execution.seconds["ingest"], taken.made)
-        execution.run(stages)
+        with execution.ray:
+            every = all_sources(store, sources, before, append)
+            if stages and ingest.unread(store, config.ingest, every):
+                execution.ray.start()
+            with execution.timed("ingest"):
+                taken = ingest.run(store, config, every, execution.progress)
+            execution.keep(taken.interactions, execution.seconds["ingest"], taken.made)
+            execution.keep(taken.questions, execution.seconds["ingest"], taken.made)
+            execution.run(stages)
         head = _head(execution.manifests, taken, config, before, complete=bool(stages))
         store.move_head(config.name, head)
     return RunResult(Generation(store, config.name, head), execution.manifests, execution.seconds, execution.made)

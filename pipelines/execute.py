@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pipelines import beam_engine, ray_engine, work
 from pipelines.planner import Keys, UnitPlan, all_units, part_keys, plan_unit
 from pipelines.progress import Progress
+from pipelines.ray_session import RaySession
 from pipelines.stage import Item
 from pipelines.store import Generation, Manifest, Part, Store
 from schemas.config import RunConfig
@@ -46,8 +47,11 @@ class Execution:
     upstream: dict[str, Keys] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     made: dict[str, int] = field(default_factory=dict)
-    _resources: ExitStack = field(default_factory=ExitStack)
-    _workers: int | None = None
+    ray: RaySession = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Prepare Ray, which starts on first need."""
+        self.ray = RaySession(self.config.compute, self.store.storage.private)
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -69,18 +73,17 @@ class Execution:
 
     def run(self, stages: Sequence[str]) -> None:
         """Run stages in order. Units of a stage that share work run together, others one after the other."""
-        with self._resources:
-            for name in stages:
-                plans = []
-                for stage, unit in all_units(self.config, [name]):
-                    plans.append(plan_unit(self.store, stage, unit, self.upstream, self.before))
-                    if not stage.together:
-                        with self.timed(name):
-                            self._finish(plans)
-                        plans = []
-                if plans:
+        for name in stages:
+            plans = []
+            for stage, unit in all_units(self.config, [name]):
+                plans.append(plan_unit(self.store, stage, unit, self.upstream, self.before))
+                if not stage.together:
                     with self.timed(name):
                         self._finish(plans)
+                    plans = []
+            if plans:
+                with self.timed(name):
+                    self._finish(plans)
 
     def _finish(self, plans: Sequence[UnitPlan]) -> None:
         items = make_items(self.store, plans, self.upstream, self.manifests)
@@ -106,10 +109,7 @@ class Execution:
         if engine == "beam":
             beam_engine.run_map(items, work.run, self.config.beam, items[0].stage, self.progress, self._measure)
             return
-        if self._workers is None:
-            ray_session = ray_engine.session(self.config.compute, self.store.storage.private)
-            self._workers = self._resources.enter_context(ray_session)
-        for item, done in ray_engine.run_items(items, self._workers, engine == "ray-actor"):
+        for item, done in ray_engine.run_items(items, self.ray.workers(), engine == "ray-actor"):
             self.progress.advance(len(item.units), item.rows)
             yield item, done
 

@@ -101,6 +101,11 @@ def was_read(storage: Storage, key: str) -> bool:
     return storage.exists(f"fragments/{key}/manifest.json")
 
 
+def unread(store: Store, config: IngestConfig, sources: Sequence[Source]) -> list[Source]:
+    """Return the sources that were not read with this configuration."""
+    return [source for source in sources if not was_read(store.storage, source_key(store, config, source))]
+
+
 def known_sources(store: Store, keys: Sequence[str]) -> list[Source]:
     """Return the sources behind keys, as they were when read."""
     found = [source_manifest(store.storage, key)["source"] for key in keys]

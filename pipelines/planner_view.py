@@ -67,7 +67,7 @@ def plan(config: RunConfig, *, append: bool) -> PlanView:
     store = Store.open(config.corpus)
     before = store.generation(config.name) if config.name in store.heads() else None
     sources = all_sources(store, given, before, append)
-    unread = [s for s in sources if not ingest.was_read(store.storage, ingest.source_key(store, config.ingest, s))]
+    unread = ingest.unread(store, config.ingest, sources)
     read = [ingest.source_key(store, config.ingest, s) for s in sources if s not in unread]
     keys = ingest.shard_keys(store.storage, read)
     views = [_ingest_view(store, unit, keys[unit], unread, before) for unit in ingest.OUTPUTS]

@@ -30,6 +30,8 @@ from schemas.tables import empty, schema, validate
 
 FORMAT = 1
 _STATS = b"tagloom.stats"
+_DISTINCT = ("term", "term_id")
+"""Columns whose values do not repeat; a dictionary would only cost time."""
 
 
 @dataclass(frozen=True)
@@ -99,17 +101,42 @@ def encode_table(name: str, table: pa.Table, stats: Mapping[str, int] | None = N
     meta = dict(schema(name).metadata)
     if stats:
         meta[_STATS] = json.dumps(dict(sorted(stats.items()))).encode()
+    numbers, coded = _encodings(table.schema)
     sink = io.BytesIO()
     pq.write_table(
         table.replace_schema_metadata(meta),
         sink,
         compression="zstd",
         compression_level=1,
+        use_dictionary=coded,
+        column_encoding=numbers,
         row_group_size=131_072,
         write_page_checksum=True,
         store_schema=True,
     )
     return sink.getvalue()
+
+
+def _encodings(layout: pa.Schema) -> tuple[dict[str, str], list[str]]:
+    """Choose how columns are laid out: encodings by column, and the columns with a dictionary.
+
+    Lists of numbers are CSR arrays, most of them ascending or small: with their bytes set apart they shrink to half
+    of what a dictionary leaves, in half the time.
+    """
+    numbers: dict[str, str] = {}
+    coded: list[str] = []
+    for column in layout:
+        if pa.types.is_list(column.type):
+            path = f"{column.name}.list.element"
+            plain = column.type.value_type
+            split = pa.types.is_integer(plain) or pa.types.is_floating(plain)
+        else:
+            path, split = column.name, False
+        if split:
+            numbers[path] = "BYTE_STREAM_SPLIT"
+        elif column.name not in _DISTINCT:
+            coded.append(path)
+    return numbers, coded
 
 
 def decode_table(name: str, data: bytes, where: str, columns: list[str] | None = None) -> pa.Table:

@@ -28,8 +28,8 @@ def shared_data() -> Path:
 @pytest.fixture(scope="session")
 def ray_session():
     """One local Ray with two workers for all tests that need one."""
-    from pipelines import ray_engine
+    from pipelines.ray_session import RaySession
     from schemas.config import ComputeConfig
 
-    with ray_engine.session(ComputeConfig(workers=2), private=False) as workers:
-        yield workers
+    with RaySession(ComputeConfig(workers=2), private=False) as session:
+        yield session.workers()

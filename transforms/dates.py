@@ -31,6 +31,7 @@ _MONTHS = [
     "november",
     "december",
 ]
+_SHORT = frozenset(month[:3] for month in _MONTHS)
 _DAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 _WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _SEASON_MONTHS = {"spring": (3, 5), "summer": (6, 8), "fall": (9, 11), "autumn": (9, 11)}
@@ -45,20 +46,25 @@ _DAY = r"(?:3[01]|[12][0-9]|0?[1-9])(?:st|nd|rd|th)?"
 _YEAR = r"(?:19|20)[0-9]{2}"
 _COUNT = rf"(?:[0-9]{{1,3}}|an?|a\s+couple\s+of|{'|'.join(_WORDS[1:])})"
 _UNIT = r"(?:day|week|month|year)"
+_COUNTED = r"(?:words|people|calories|dollars|euros|pounds|steps|miles|meters|feet|square|characters|tokens)"
 _STEP = r"(?:this\s+past|this\s+coming|this|last|past|previous|next|coming|upcoming)"
+# A preposition may stand before any date, so that "by April 14" is not read as "by April".
+_LEAD = r"(?:(?:in|since|during|until|till|by|early|late|mid|of|for|on|from|to|around|before|after)[\s-]+)?"
 _FORMS = {
-    "iso": r"(?P<iso>[0-9]{4}[-/][0-9]{1,2}[-/][0-9]{1,2})",
+    "iso": rf"(?P<iso>{_LEAD}[0-9]{{4}}[-/][0-9]{{1,2}}[-/][0-9]{{1,2}})",
     "numeric": r"(?P<numeric>[0-9]{1,2}/[0-9]{1,2}/(?:[0-9]{4}|[0-9]{2}))",
-    "month_day": rf"(?P<month_day>{_MONTH}\s+(?:the\s+)?{_DAY}(?:,?\s+{_YEAR})?)",
+    "month_day": rf"(?P<month_day>{_LEAD}{_MONTH}\s+(?:the\s+)?{_DAY}(?:,?\s+{_YEAR})?)",
     "day_month": rf"(?P<day_month>{_DAY}\s+(?:of\s+)?{_MONTH}(?:,?\s+{_YEAR})?)",
-    "month_year": rf"(?P<month_year>{_MONTH},?\s+(?:of\s+)?{_YEAR})",
+    "month_year": rf"(?P<month_year>{_LEAD}{_MONTH},?\s+(?:of\s+)?{_YEAR})",
     "near": r"(?P<near>(?:the\s+)?day\s+before\s+yesterday|(?:the\s+)?day\s+after\s+tomorrow|yesterday|today|tomorrow"
     r"|tonight|last\s+night|this\s+(?:morning|afternoon|evening))",
     "ago": rf"(?P<ago>{_COUNT}\s+{_UNIT}s?\s+(?:ago|from\s+now))",
     "habit": rf"(?P<habit>(?:every|each)\s+(?:{_WEEKDAY}|{_FULL_MONTH}))",
     "step": rf"(?P<step>{_STEP}\s+(?:{_WEEKDAY}|{_FULL_MONTH}|weekend|week|month|year|spring|summer|fall|autumn))",
     "month": rf"(?P<month>(?:in|since|during|until|by|early|late|mid|of|for)[\s-]+{_FULL_MONTH})",
-    "year": rf"(?P<year>(?:in|since|during|of|from|by|until|around|before|after|summer|spring|fall|autumn)\s+{_YEAR})",
+    "amount": rf"(?P<amount>(?:of|from|by|around|before|after|until)\s+{_YEAR}\s+{_COUNTED})",
+    "year": r"(?P<year>(?:in|since|during|of|from|to|by|until|around|before|after|summer|spring|fall|autumn)"
+    rf"\s+{_YEAR})",
     "weekday": rf"(?P<weekday>{_WEEKDAY})",
 }
 _BODY = "|".join(_FORMS.values())
@@ -225,7 +231,7 @@ def _period_plan(year: int, month: int, precision: int) -> _Plan:
 
 
 def _iso(text: str) -> _Plan | None:
-    year, month, date = (int(n) for n in re.split("[-/]", text))
+    year, month, date = (int(n) for n in re.findall("[0-9]+", text))
     return _day_plan(year, month, date)
 
 
@@ -237,8 +243,8 @@ def _numeric(text: str) -> _Plan | None:
 
 
 def _named_day(text: str) -> _Plan | None:
-    words = [w for w in text.split() if w not in ("of", "the")]
-    month = next(_month_number(w) for w in words if w[0].isalpha())
+    words = re.split("[ -]", text)
+    month = next(_month_number(w) for w in words if w[:3] in _SHORT)
     numbers = [int(re.sub("[a-z]", "", w)) for w in words if w[0].isdigit()]
     if len(numbers) == 2:
         return _day_plan(numbers[1], month, numbers[0])
@@ -247,8 +253,8 @@ def _named_day(text: str) -> _Plan | None:
 
 
 def _month_year(text: str) -> _Plan:
-    words = text.split()
-    return _period_plan(int(words[-1]), _month_number(words[0]), 2)
+    words = re.split("[ -]", text)
+    return _period_plan(int(words[-1]), next(_month_number(w) for w in words if w[:3] in _SHORT), 2)
 
 
 def _near(text: str) -> _Plan:
@@ -311,6 +317,7 @@ _PLANNERS: dict[str, Callable[[str], _Plan | None]] = {
     "near": _near,
     "ago": _ago,
     "habit": lambda text: None,
+    "amount": lambda text: None,
     "step": _step,
     "month": lambda text: (_MONTH_AT, _month_number(re.split("[ -]", text)[-1]), 0, 2),
     "year": lambda text: _period_plan(int(text.split()[-1]), 1, 1),

@@ -53,7 +53,9 @@ def test_twenty_kills_end_in_the_same_bytes(logs, tmp_path):
         workers = (2, 0)[corpora % 2]
         while True:
             before = parts(corpus) if corpus.exists() else {}
-            process = subprocess.Popen(command(corpus, logs, workers), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            process = subprocess.Popen(
+                command(corpus, logs, workers), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            )
             try:
                 _, errors = process.communicate(timeout=rng.uniform(0.3, 1.0) * whole_run)
             except subprocess.TimeoutExpired:

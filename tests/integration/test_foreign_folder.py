@@ -25,8 +25,14 @@ def foreign(tmp_path):
     "options",
     [
         ["--workers", "2"],
-        ["--workers", "0", "--beam.runner=DirectRunner", "--beam.direct_running_mode", "multi_processing",
-         "--beam.direct_num_workers=2"],
+        [
+            "--workers",
+            "0",
+            "--beam.runner=DirectRunner",
+            "--beam.direct_running_mode",
+            "multi_processing",
+            "--beam.direct_num_workers=2",
+        ],
     ],
     ids=["ray", "beam-processes"],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import ray_engine
+from pipelines.ray_session import worker_count
 from pipelines.stage import Item, Unit
 from schemas.config import ComputeConfig
 from schemas.errors import StoreError, TagloomError
@@ -45,14 +46,14 @@ def test_errors_of_workers_arrive_typed(ray_session, tmp_path):
 
 def test_a_cluster_that_cannot_be_reached():
     code = (
-        "from pipelines import ray_engine; from schemas.config import ComputeConfig\n"
-        "with ray_engine.session(ComputeConfig(workers=1, address='127.0.0.1:1'), private=False): pass"
+        "from pipelines.ray_session import RaySession; from schemas.config import ComputeConfig\n"
+        "RaySession(ComputeConfig(workers=1, address='127.0.0.1:1'), private=False).workers()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert "TagloomError: 127.0.0.1:1: Ray cannot be started or reached" in done.stderr
 
 
 def test_private_storage_never_goes_to_workers():
-    assert ray_engine.worker_count(ComputeConfig(workers=4), private=True) == 0
-    assert ray_engine.worker_count(ComputeConfig(workers="auto"), private=False) == os.cpu_count()
+    assert worker_count(ComputeConfig(workers=4), private=True) == 0
+    assert worker_count(ComputeConfig(workers="auto"), private=False) == os.cpu_count()
     assert issubclass(StoreError, TagloomError)

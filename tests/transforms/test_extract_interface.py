@@ -39,7 +39,7 @@ def test_options_are_checked():
 def test_fingerprint_parts_hold_the_whole_options():
     assert extractors.fingerprint_parts("spacy", {}) == {
         "name": "spacy",
-        "version": 1,
+        "version": 2,
         "options": {"model": "en_core_web_sm", "batch_size": 64},
     }
 

@@ -30,6 +30,7 @@ def test_fields():
     assert first["when"] == ["2023/05/07"]
     assert first["where"] == ["london"]
     assert "violin/red" in first["what"]
+    assert {"google", "dollar/200"} <= set(first["extra"])
     assert (second["where"], second["status"]) == ([], "ok")
     assert third["status"] == "empty"
 

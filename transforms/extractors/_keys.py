@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from transforms.extractors import _words as w
 from transforms.extractors._notes import LIMITS, Found
-from transforms.extractors._scan import Words
+from transforms.extractors._scan import Words, after, before
 
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
@@ -35,12 +35,17 @@ def key_phrases(text: Words, flags: _Ints, case: _Ints, placed: _Bools, capital:
     """
     barred = w.STOP | w.GENERIC | w.UNUSABLE | w.CALENDAR | w.NAME | w.NUMBER | w.HONORIFIC
     acronym = ((flags & (w.ACRONYM | w.SHORT)) == w.ACRONYM) & ((flags & w.CAPITAL) != 0)
-    content = ((flags & barred) == 0) & (((flags & w.SHORT) == 0) | acronym) & ~placed
+    verb = _verbs(text, flags)
+    content = ~verb & ((flags & barred) == 0) & (((flags & w.SHORT) == 0) | acronym) & ~placed
+    # "5 miles" are no topic.
+    content &= ((flags & w.UNIT) == 0) | ((before(flags, text.linked) & w.NUMBER) == 0)
     lemmas = text.vocabulary.lemma_codes
     size = len(text.vocabulary.code_texts)
     sizes = np.bincount(case) if len(case) else np.zeros(1, dtype=np.int64)
     compound = ((flags & w.MODIFIER) != 0) & ((flags & w.CAPITAL) == 0)
     pair = _pairs(text, flags, content, compound)
+    # Both words of one name are no topic besides.
+    pair[1:] &= ~(capital[1:] & capital[:-1])
     second = np.flatnonzero(pair)
     row2 = text.row[second]
     mod, head = lemmas[text.word[second - 1]], lemmas[text.word[second]]
@@ -81,7 +86,9 @@ def _pairs(text: Words, flags: _Ints, content: _Bools, compound: _Bools) -> _Boo
     plain_head = content & ((flags & (w.WEAK | w.GERUND | w.CJK)) == 0)
     ends_ed = (flags & (w.WEAK | w.CJK)) != 0
     pair = plain_head & text.linked & ~text.opens
-    pair[1:] &= (content[:-1] & ~ends_ed[:-1]) | compound[:-1]
+    # "a painting class", but "of accessing audiobooks"
+    doing = ((flags & w.GERUND) != 0) & ((before(flags, text.linked) & (w.DETERMINER | w.TO)) == 0)
+    pair[1:] &= (content[:-1] & ~ends_ed[:-1] & ~doing[:-1]) | compound[:-1]
     pair[:1] = False
     # In "lgbtq support group" the last two words are the phrase's core: of neighbours, every second from the end.
     number = np.arange(len(pair))
@@ -91,6 +98,29 @@ def _pairs(text: Words, flags: _Ints, content: _Bools, compound: _Bools) -> _Boo
     same = text.vocabulary.lemma_codes[text.word]
     kept[1:] &= same[1:] != same[:-1]
     return kept
+
+
+def _verbs(text: Words, flags: _Ints) -> _Bools:
+    """Mark words that their neighbours show to be verbs or predicates: "I submit", "to submit my", "so tense"."""
+    one, two = before(flags, text.linked), before(flags, text.linked, 2)
+    next1 = after(flags, text.linked)
+    verb = (one & (w.PRONOUN | w.MODAL)) != 0
+    verb |= ((one & w.ADVERB) != 0) & ((two & (w.PRONOUN | w.MODAL)) != 0)
+    verb |= ((one & w.RELATION) != 0) & ((two & w.POSSESSIVE) != 0)
+    verb |= ((one & w.OBJECT) != 0) & ((two & w.LETTING) != 0)
+    phrase = (next1 & (w.DETERMINER | w.POSSESSIVE | w.OBJECT)) != 0
+    wish = ((two & w.CATENATIVE) != 0) & ((two & w.MOTION) == 0)
+    verb |= ((one & w.TO) != 0) & ((two & w.STUDY) == 0) & (wish | phrase)
+    verb |= phrase & (text.opens | ((flags & w.GERUND) != 0))
+    bare = np.append(~text.linked[1:], True)[: len(flags)]
+    bare |= (next1 & (w.STOP | w.GENERIC | w.UNUSABLE | w.CAPITAL)) != 0
+    said = ((one & (w.BE | w.LINKING | w.INTENSIFIER)) != 0) | (
+        ((one & w.ADVERB) != 0) & ((two & (w.BE | w.LINKING)) != 0)
+    )
+    codes = text.vocabulary
+    plural = (codes.plain_codes != codes.lemma_codes)[text.word]
+    marked: _Bools = verb | (said & bare & ~plural & ((flags & w.GERUND) == 0))
+    return marked
 
 
 def _group(keys: _Ints) -> tuple[_Ints, _Ints, _Ints]:

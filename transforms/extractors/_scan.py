@@ -44,6 +44,7 @@ class Words:
         row: Row that the word is in.
         word: Number of the word in the vocabulary.
         linked: Whether one space or hyphen alone parts it from the word before.
+        comma: Whether a comma and a space part it from the word before.
         opens: Whether it begins a sentence, a line or a row.
         dollar: Whether a dollar sign stands before it.
         percent: Whether a percent sign stands after it.
@@ -53,6 +54,7 @@ class Words:
     row: _Ints
     word: _Ints
     linked: _Bools
+    comma: _Bools
     opens: _Bools
     dollar: _Bools
     percent: _Bools
@@ -85,6 +87,9 @@ def scan(texts: pa.Array) -> Words:
     gap_start[1:] = ends[:-1]
     between = buffer[gap_start]
     linked = (starts - gap_start == 1) & ((between == 0x20) | (between == 0x2D))
+    # A line end may stand there instead of the space, and part two texts.
+    spaced = (starts - gap_start == 2) & (buffer[gap_start + 1] == 0x20)
+    comma = spaced & (between == 0x2C)
     closed = np.cumsum(_IS_END[buffer], dtype=np.int32)
     opens = closed[starts] != closed[gap_start - 1]
     # Overlapping pairs of characters start before the pair before them ends.
@@ -95,11 +100,38 @@ def scan(texts: pa.Array) -> Words:
     titled = np.zeros(len(starts), dtype=bool)
     titled[1:] = ((described.flags[codes] & HONORIFIC) != 0)[:-1]
     # "Mrs. Patel" is one name; its full stop ends no sentence.
-    titled &= (starts - gap_start == 2) & (between == 0x2E)
+    titled &= spaced & (between == 0x2E)
     linked |= titled
     opens &= ~titled
     row = np.repeat(np.arange(len(texts), dtype=np.int64), np.diff(np.searchsorted(starts, borders)))
-    return Words(row, codes, linked, opens, buffer[starts - 1] == 0x24, buffer[ends] == 0x25, described)
+    return Words(row, codes, linked, comma, opens, buffer[starts - 1] == 0x24, buffer[ends] == 0x25, described)
+
+
+def before(values: _Ints, joined: _Bools, steps: int = 1) -> _Ints:
+    """Return the flags of the word so many joined words before, 0 where there is none.
+
+    Args:
+        values: Flags of each word.
+        joined: Whether each word is joined to the one before it.
+        steps: How far to look back.
+    """
+    out = np.zeros_like(values)
+    out[steps:] = values[:-steps]
+    reach = joined.copy()
+    for step in range(1, steps):
+        reach[step:] &= joined[:-step]
+    return np.where(reach, out, 0)
+
+
+def after(values: _Ints, joined: _Bools, steps: int = 1) -> _Ints:
+    """Return the flags of the word so many joined words after, 0 where there is none; see `before`."""
+    out = np.zeros_like(values)
+    out[:-steps] = values[steps:]
+    reach = np.zeros_like(joined)
+    reach[:-steps] = joined[steps:]
+    for step in range(1, steps):
+        reach[:-step] &= joined[step:]
+    return np.where(reach, out, 0)
 
 
 def _classify(buffer: _Bytes) -> _Bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -45,7 +46,35 @@ from transforms.tags import normalise
     LANGUAGE,
     ANIMAL,
     POSSESSIVE,
-) = (1 << bit for bit in range(32))
+    MAYBE_NAME,
+    FAMILY,
+    OWNED,
+    PRONOUN,
+    OBJECT,
+    MODAL,
+    BE,
+    LINKING,
+    LETTING,
+    INTENSIFIER,
+    ADVERB,
+    TELLS,
+    HEARS,
+    DOES,
+    GREETING,
+    USING,
+    NEARBY,
+    INSIDE,
+    LIVING,
+    STUDY,
+    THING_NOUN,
+    GLUE,
+    ARTICLE,
+    OWNER,
+    MIXED,
+    THING,
+    CONCEPT,
+    SOCIAL,
+) = (1 << bit for bit in range(60))
 
 _GROUPS = {
     CALENDAR: "calendar",
@@ -64,8 +93,36 @@ _GROUPS = {
     LANGUAGE: "language",
     ANIMAL: "animal",
     POSSESSIVE: "possessive",
+    FAMILY: "family",
+    OWNED: "owned",
+    SOCIAL: "social",
+    PRONOUN: "pronoun",
+    OBJECT: "object",
+    MODAL: "modal",
+    BE: "be",
+    LINKING: "linking",
+    LETTING: "letting",
+    INTENSIFIER: "intensifier",
+    ADVERB: "adverb",
+    TELLS: "tells",
+    HEARS: "hears",
+    DOES: "does",
+    GREETING: "greeting",
+    USING: "using",
+    NEARBY: "nearby",
+    INSIDE: "inside",
+    LIVING: "living",
+    STUDY: "study",
+    THING_NOUN: "thing_noun",
+    GLUE: "glue",
+    ARTICLE: "article",
 }
+# What stands before the apostrophe of "I'm", "you're", "it'll", "I'd", "don't", "we've".
+_CONTRACTED = {"m": BE, "re": BE, "ll": MODAL, "d": MODAL, "t": MODAL, "ve": MODAL}
 _WEAK_ENDS = ("ful", "ous", "ive", "able", "ible", "ical", "less", "ish", "iest", "ize", "ise")
+# "DoorDash", "iPhone", "HTML5", but not "McDonald" or "O'Neil".
+_MIXED = re.compile(r"[0-9]|^[A-Z]{2,}[a-z]|(?<!^Mc)(?<!^Mac)(?<!^De)(?<!^La)(?<=[a-z])[A-Z]")
+_CONCEPT_ENDS = ("tion", "sion", "ment", "ness", "ity", "ism", "ship", "ance", "ence", "ology")
 _KEEP_S = ("ss", "us", "is", "ics")
 _MAX_BYTES = 48
 
@@ -101,12 +158,39 @@ def groups() -> dict[str, tuple[str, ...]]:
 
 
 @cache
+def verb_forms() -> frozenset[str]:
+    """Return the forms of the verbs of verbs.txt, but for base forms that are nouns as well."""
+    found: set[str] = set()
+    for entry in words("verbs"):
+        base, _, past = entry.lstrip("~").rstrip("+").partition("=")
+        double = entry.endswith("+") or base.endswith("+")
+        base = base.rstrip("+")
+        ends_y = base.endswith("y") and base[-2] not in "aeou"
+        stem = base + base[-1] if double else base.removesuffix("e")
+        if base.endswith("ie"):
+            found.add(base[:-2] + "ying")
+        else:
+            found.add((base if base.endswith(("ee", "ye", "oe")) else stem) + "ing")
+        found |= set(past.split(",")) if past else {(base[:-1] + "i" if ends_y else stem) + "ed"}
+        if entry.startswith("~"):
+            continue
+        found.add(base)
+        if ends_y:
+            found.add(base[:-1] + "ies")
+        else:
+            found.add(base + ("es" if base.endswith(("s", "x", "z", "ch", "sh", "o")) else "s"))
+    return frozenset(found)
+
+
+@cache
 def _lists() -> dict[str, int]:
     """Give each listed word its flags."""
     lists = {
         STOP: words("stopwords"),
-        GENERIC: words("generic"),
+        GENERIC: words("generic") | verb_forms(),
         NAME: words("names"),
+        MAYBE_NAME: words("unsure_names"),
+        THING: words("things"),
         PLACE: frozenset(p for p in words("places") if "_" not in p),
         SPOT: words("spots"),
         PLACE_NOUN: words("place_nouns"),
@@ -149,11 +233,13 @@ def describe(surface: bytes) -> tuple[int, str, str]:
         return UNUSABLE, "", ""
     text = surface.decode("utf-8", "replace").replace("’", "'")
     flags = CAPITAL if text[0].isupper() else 0
+    flags |= MIXED if _MIXED.search(text) else 0
     stem, apostrophe, tail = text.rpartition("'")
     if apostrophe and tail.lower() in groups()["contracted"]:
-        return UNUSABLE | STOP, "", ""
+        return UNUSABLE | STOP | _CONTRACTED.get(tail.lower(), 0), "", ""
     if apostrophe and tail.lower() == "s":
         text = stem
+        flags |= BE if stem.lower() in words("stopwords") else OWNER
     plain = (normalise(text) or "").replace(",", "")
     if text[:1].isdigit():
         plain = plain.replace("_", "") if "," in text else plain
@@ -164,7 +250,12 @@ def describe(surface: bytes) -> tuple[int, str, str]:
     if plain in groups()["number"]:
         number_text = str(groups()["number"].index(plain) + 2)
         return flags | STOP | NUMBER, number_text, number_text
-    flags |= _lists().get(plain, 0) | (_lists().get(singular(plain), 0) & GENERIC)
+    if len(text) <= 3 and text.isupper():
+        # "DOM" is not Dom.
+        flags |= _lists().get(plain, 0) & ~(NAME | MAYBE_NAME)
+    else:
+        flags |= _lists().get(plain, 0)
+    flags |= _lists().get(singular(plain), 0) & GENERIC
     return flags | _shape(text, plain), plain, singular(plain)
 
 
@@ -177,10 +268,12 @@ def _shape(text: str, plain: str) -> int:
     if len(plain) < 3:
         flags |= SHORT
     if plain.endswith("ly") and len(plain) > 4 and plain not in groups()["not_adverb"]:
-        flags |= GENERIC
+        flags |= GENERIC | ADVERB
     if plain.endswith("ed") and len(plain) > 4 and plain not in groups()["not_participle"]:
         flags |= WEAK
-    if plain.endswith(_WEAK_ENDS) and len(plain) > 5:
+    if plain.endswith(_CONCEPT_ENDS) and len(plain) > 6 and not _lists().get(plain, 0) & (NAME | MAYBE_NAME):
+        flags |= CONCEPT
+    if plain.endswith(_WEAK_ENDS) and len(plain) > 5 and plain not in groups()["language"]:
         flags |= WEAK
     if plain.endswith("ing") and len(plain) > 5:
         flags |= GERUND

@@ -19,18 +19,18 @@ from pydantic import BaseModel, ConfigDict
 
 from schemas import tables
 from transforms import dates
+from transforms.extractors import _runs
 from transforms.extractors import _words as w
 from transforms.extractors._keys import key_phrases
 from transforms.extractors._notes import Found, build, join, summarise
-from transforms.extractors._scan import Words, scan
+from transforms.extractors._scan import Words, after, before, scan
 from transforms.tags import normalise, normalise_all
 
 NAME = "lexical"
-VERSION = 1
+VERSION = 2
 
 _CHUNK_BYTES = 2 << 20
 _QUOTED = r'"[A-Z0-9][^"\n]{1,60}"|“[A-Z0-9][^”\n]{1,60}”'
-_RUN_WORDS = 4
 _REASON_WORDS = 10
 
 _Ints = npt.NDArray[np.int64]
@@ -77,8 +77,8 @@ def _chunks(interactions: pa.Table) -> Iterator[pa.Table]:
     sizes = np.zeros(interactions.num_rows + 1, dtype=np.int64)
     np.cumsum(pc.binary_length(source_texts(interactions)).to_numpy(), out=sizes[1:])
     first = 0
-    for last, after in zip(starts[1:], [*starts[2:], None], strict=True):
-        if after is None or sizes[after] - sizes[first] > _CHUNK_BYTES:
+    for last, end in zip(starts[1:], [*starts[2:], None], strict=True):
+        if end is None or sizes[end] - sizes[first] > _CHUNK_BYTES:
             yield interactions.slice(first, last - first)
             first = last
 
@@ -98,8 +98,15 @@ def _spoken(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.greater(pc.utf8_length(pc.utf8_trim_whitespace(texts)), 0)
 
 
+def prose(texts: pa.Array) -> pa.Array:
+    """Take fenced code out of texts: its words are no topics."""
+    if not pc.any(pc.match_substring(texts, "```")).as_py():
+        return texts
+    return pc.replace_substring_regex(texts, "(?s)```.*?(```|$)", "\n")
+
+
 def _extract_chunk(interactions: pa.Table) -> pa.Table:
-    texts = source_texts(interactions).combine_chunks()
+    texts = prose(source_texts(interactions).combine_chunks())
     fields = tag_fields(texts, interactions)
     spoken = _spoken(interactions["user_text"]).to_numpy()
     for field in ("who", "when", "where", "why"):
@@ -123,40 +130,43 @@ def tag_fields(texts: pa.Array, interactions: pa.Table) -> dict[str, Found]:
     text = scan(texts)
     flags = text.vocabulary.flags[text.word]
     speakers, known = _speakers(interactions, case, text)
-    runs = _Runs.find(text, flags, case, known)
+    runs = _runs.find(text, flags, case, known)
     spots = _spots(text, flags)
-    kin = ((flags & w.RELATION) != 0) & ((_before(flags, text.linked) & w.POSSESSIVE) != 0)
-    # "My friend Ann" is Ann.
-    named = np.zeros(len(flags) + 1, dtype=bool)
+    kin = ((flags & w.RELATION) != 0) & ((before(flags, text.linked) & w.POSSESSIVE) != 0)
+    kin |= ((flags & (w.FAMILY | w.CAPITAL)) == (w.FAMILY | w.CAPITAL)) & (
+        ~text.opens | ((after(flags, text.linked) & (w.TELLS | w.DOES | w.BE)) != 0)
+    )
+    # "my friend sarah", "to boston"
+    one = before(flags, text.linked)
+    small = (flags & (w.CAPITAL | w.STOP | w.GENERIC)) == 0
+    named_small = small & ((flags & w.NAME) != 0) & ((one & (w.RELATION | w.HONORIFIC)) != 0)
+    towns = small & ((flags & w.PLACE) != 0) & ((one & (w.PREPOSITION | w.TO)) != 0)
+    placed = spots | towns | kin | named_small
+    # "My friend Ann" is Ann, and so is "my friend, Dr. Ann".
+    named = np.zeros(len(flags) + 2, dtype=bool)
     named[runs.starts[runs.person]] = True
-    kin &= ~named[1:]
-    placed = spots | kin
+    titled = (after(flags, text.linked) & w.HONORIFIC) != 0
+    named[:-2] |= named_small
+    kin &= ~(named[1:-1] | (titled & named[2:]))
     placed[runs.tokens(runs.person | runs.place)] = True
     dated = dates.resolve(texts, interactions["started_at"])
     capital = np.zeros(len(flags), dtype=bool)
     capital[runs.tokens(runs.other)] = True
     return {
-        "who": join(speakers, runs.found(runs.person), _lemmas(text, np.flatnonzero(kin))),
+        "who": join(speakers, runs.found(runs.person), _said(text, named_small), _said(text, kin, lemma=True)),
         "what": key_phrases(text, flags, case, placed, capital),
         "when": Found(dated.rows, dated.tags),
-        "where": join(runs.found(runs.place), _lemmas(text, np.flatnonzero(spots))),
-        "why": _reasons(text, flags),
+        "where": join(runs.found(runs.place), _said(text, towns), _said(text, spots, lemma=True)),
+        "why": _reasons(text, np.where(placed, flags | w.NAME, flags)),
         "extra": join(_quoted(texts), runs.found(runs.other), _quantities(text, flags)),
     }
 
 
-def _lemmas(text: Words, at: _Ints) -> Found:
-    return Found(text.row[at], text.vocabulary.lemma.take(pa.array(text.word[at])))
-
-
-def _before(flags: _Ints, linked: _Bools, steps: int = 1) -> _Ints:
-    """Return the flags of the word so many linked words before, 0 where there is none."""
-    out = np.zeros_like(flags)
-    out[steps:] = flags[:-steps]
-    reach = linked.copy()
-    for step in range(1, steps):
-        reach[step:] &= linked[:-step]
-    return np.where(reach, out, 0)
+def _said(text: Words, which: _Bools, *, lemma: bool = False) -> Found:
+    """Return some of the words as tags, as they are or in the singular."""
+    at = np.flatnonzero(which)
+    form = text.vocabulary.lemma if lemma else text.vocabulary.plain
+    return Found(text.row[at], form.take(pa.array(text.word[at])))
 
 
 def _speakers(interactions: pa.Table, case: _Ints, text: Words) -> tuple[Found, _Bools]:
@@ -190,94 +200,9 @@ def _speakers(interactions: pa.Table, case: _Ints, text: Words) -> tuple[Found, 
     return found, known | (np.isin(mine, np.array(short, dtype=np.int64)) & ~text.opens)
 
 
-class _Runs:
-    """Runs of capitalised words, and what each stands for."""
-
-    def __init__(self, text: Words, starts: _Ints, lengths: _Ints) -> None:
-        self.text, self.starts, self.lengths = text, starts, lengths
-        none = np.zeros(len(starts), dtype=bool)
-        self.person, self.place, self.other = none, none, none
-        plain = text.vocabulary.plain
-        parts = [plain.take(pa.array(text.word[starts]))]
-        for step in range(1, _RUN_WORDS):
-            word = text.word[np.minimum(starts + step, max(len(text.word) - 1, 0))]
-            parts.append(plain.take(pa.array(word, mask=lengths <= step)))
-        self.tags = pc.binary_join_element_wise(*parts, "_", null_handling="skip")
-
-    @classmethod
-    def find(cls, text: Words, flags: _Ints, case: _Ints, known: _Bools) -> _Runs:
-        """Find the runs; `known` marks words that are names of speakers."""
-        blocked = (flags & (w.STOP | w.CALENDAR | w.UNUSABLE | w.HONORIFIC)) != 0
-        generic = ((flags & (w.GENERIC | w.RELATION | w.ANIMAL)) != 0) & ((flags & w.GEOGRAPHIC) == 0)
-        capital = ((flags & w.CAPITAL) != 0) & ~blocked
-        # "Best Buy" is a name, "Great" and "Thanks Ann" are not.
-        leads = ~text.opens & capital
-        leads[:-1] &= capital[1:] & text.linked[1:] & ~generic[1:]
-        leads[-1:] = False
-        capital &= ~generic | known | leads
-        goes_on = capital & text.linked & ~text.opens
-        goes_on[1:] &= capital[:-1]
-        starts = np.flatnonzero(capital & ~goes_on)
-        run = np.cumsum(capital & ~goes_on) - 1
-        lengths = np.bincount(run[capital], minlength=len(starts))
-        single = lengths == 1
-        opens = text.opens[starts]
-        first = flags[starts]
-        sure = ((first & (w.NAME | w.PLACE | w.ACRONYM)) != 0) | known[starts]
-        keys = case[text.row] * len(text.vocabulary.code_texts) + text.vocabulary.plain_codes[text.word]
-        sure |= np.isin(keys[starts], np.unique(keys[capital & ~text.opens]))
-        sure &= ((first & w.SHORT) == 0) | ((first & w.ACRONYM) != 0)
-        alone_generic = single & ((first & w.GENERIC) != 0) & ~known[starts]
-        # Longer runs are headings, and say nothing about names.
-        kept = (lengths <= _RUN_WORDS) & ~(single & opens & ~sure) & ~alone_generic
-        doubtful = single & ((first & (w.NAME | w.PLACE | w.ACRONYM)) == 0) & ~known[starts]
-        kept[doubtful] &= ~_written_small(text, flags, keys, starts[doubtful])
-        kept &= ~(single & ((first & (w.SHORT | w.ACRONYM)) == w.SHORT))
-        runs = cls(text, starts[kept], lengths[kept])
-        runs._judge(flags, known)
-        return runs
-
-    def _judge(self, flags: _Ints, known: _Bools) -> None:
-        first, last = flags[self.starts], flags[self.starts + self.lengths - 1]
-        one = _before(flags, self.text.linked)[self.starts]
-        two = _before(flags, self.text.linked, 2)[self.starts]
-        listed = pc.is_in(self.tags, pa.array(sorted(w.words("places")))).to_numpy(zero_copy_only=False)
-        named = ((first & w.NAME) != 0) | known[self.starts]
-        shaped = ((last & w.PLACE_NOUN) != 0) & (self.lengths > 1)
-        acronym = (first & w.ACRONYM) != 0
-        near = ((one & w.PREPOSITION) != 0) & ((two & w.ABSTRACT) == 0) & ((first & w.LANGUAGE) == 0)
-        near |= ((one & w.DETERMINER) != 0) & ((two & w.PREPOSITION) != 0) & shaped
-        bound = ((one & w.TO) != 0) & ((two & w.MOTION) != 0)
-        located = near | ((one & w.TO) != 0)
-        introduced = ((one & (w.HONORIFIC | w.RELATION | w.ANIMAL)) != 0) & ~listed & ~shaped & ~acronym
-        introduced &= (first & (w.PLACE_NOUN | w.LANGUAGE | w.ABSTRACT)) == 0
-        self.person = (named | introduced) & ~(listed & (located | ~named)) & ~shaped
-        self.place = ~self.person & (listed | shaped | ((near | bound) & ~acronym))
-        self.other = ~self.person & ~self.place
-
-    def found(self, which: _Bools) -> Found:
-        """Return the tags of some of the runs."""
-        return Found(self.text.row[self.starts[which]], self.tags.filter(pa.array(which)))
-
-    def tokens(self, which: _Bools) -> _Ints:
-        """Return the numbers of the words in some of the runs."""
-        lengths = self.lengths[which]
-        step = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return np.repeat(self.starts[which], lengths) + step
-
-
-def _written_small(text: Words, flags: _Ints, keys: _Ints, at: _Ints) -> _Bools:
-    """Tell of capitalised words whether their case writes them without a capital, too: then they are no names."""
-    asked = np.zeros(len(text.vocabulary.code_texts), dtype=bool)
-    asked[text.vocabulary.plain_codes[text.word[at]]] = True
-    small = asked[text.vocabulary.plain_codes][text.word] & ((flags & w.CAPITAL) == 0)
-    written: _Bools = np.isin(keys[at], np.unique(keys[small]))
-    return written
-
-
 def _spots(text: Words, flags: _Ints) -> _Bools:
     """Mark common nouns that are places here: "at the beach", "to a local park"."""
-    one, two, three = (_before(flags, text.linked, n) for n in (1, 2, 3))
+    one, two, three = (before(flags, text.linked, n) for n in (1, 2, 3))
     leads = w.PREPOSITION | w.TO
     placed = ((one & w.DETERMINER) != 0) & ((two & leads) != 0)
     placed |= ((two & w.DETERMINER) != 0) & ((three & leads) != 0) & ((one & w.STOP) == 0)
@@ -304,8 +229,7 @@ def _reasons(text: Words, flags: _Ints) -> Found:
     purpose = second & is_to
     purpose[:-1] &= text.linked[1:] & ((flags[1:] & w.PURPOSE) != 0)
     purpose[-1:] = False
-    before = _before(flags, text.linked)
-    purpose &= (before & (w.STOP | w.CATENATIVE | w.GENERIC | w.UNUSABLE)) == 0
+    purpose &= (before(flags, text.linked) & (w.STOP | w.CATENATIVE | w.GENERIC | w.UNUSABLE)) == 0
     at = np.flatnonzero(after | purpose)
     if not len(at):
         return Found(np.empty(0, dtype=np.int64), pa.array([], type=pa.string()))
@@ -336,6 +260,12 @@ def _reasons(text: Words, flags: _Ints) -> Found:
     return Found(text.row[at[kept]], pc.binary_join_element_wise(*parts, "_", null_handling="skip"))
 
 
+def quantities(texts: pa.Array) -> Found:
+    """Find numbers with what they count, as ``mile/5``, in ``large_string`` texts without nulls."""
+    text = scan(texts)
+    return _quantities(text, text.vocabulary.flags[text.word])
+
+
 def _quantities(text: Words, flags: _Ints) -> Found:
     """Find numbers with what they count, as ``mile/5``; the unit groups them."""
     vocabulary = text.vocabulary
@@ -348,6 +278,8 @@ def _quantities(text: Words, flags: _Ints) -> Found:
     counts = number & ((follows & blocked) == 0)
     measures = number & ((follows & w.UNIT) != 0) & ((follows & w.CAPITAL) == 0) & ((later & w.AGO) == 0)
     plain = vocabulary.plain
+    # "June 25 deadline"
+    counts &= (before(flags, text.linked) & w.CALENDAR) == 0
     # A year counts nothing: "2021 report".
     years = pc.match_substring_regex(plain, "^(19|20)[0-9]{2}$").to_numpy(zero_copy_only=False)[text.word]
     money = number & text.dollar

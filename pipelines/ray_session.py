@@ -1,0 +1,164 @@
+"""Ray for the length of a run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from schemas.config import ComputeConfig
+from schemas.errors import TagloomError
+
+PACKAGES = ("schemas", "transforms", "indexers", "pipelines", "jobs")
+SINGLE_THREADED = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "POLARS_MAX_THREADS": "1",
+    "ARROW_NUM_THREADS": "1",
+    "PYTHONSAFEPATH": "1",
+}
+"""Environment of workers: one busy process a core, so no library may start threads of its own."""
+OBJECT_STORE_BYTES = 200 << 20
+"""Ray's shared memory; tables never pass through it."""
+
+
+def worker_count(compute: ComputeConfig, private: bool) -> int:
+    """Return how many workers to use; 0 means this process, the only choice for storage that no other can see."""
+    if private:
+        return 0
+    return (os.cpu_count() or 1) if compute.workers == "auto" else compute.workers
+
+
+class RaySession:
+    """Starts or joins Ray when told to, in the background, and ends what it started.
+
+    A local Ray takes seconds to start, which a run spends on ingest. It lives in a thread of its own, because its
+    processes end with the thread that started them: so they also end when this process is killed.
+    """
+
+    def __init__(self, compute: ComputeConfig, private: bool) -> None:
+        """Start nothing yet.
+
+        Args:
+            compute: Where to run.
+            private: True where the corpus is storage that other processes cannot see.
+        """
+        self._compute = compute
+        self._count = worker_count(compute, private)
+        self._ready = threading.Event()
+        self._stop = threading.Event()
+        self._failed: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to start Ray, unless that was done or no workers are wanted."""
+        if self._thread is None and self._count:
+            self._thread = threading.Thread(target=self._live, daemon=True, name="tagloom-ray")
+            self._thread.start()
+
+    def workers(self) -> int:
+        """Return the number of workers once they can be used; 0 without Ray.
+
+        Raises:
+            TagloomError: Ray cannot be started or reached.
+        """
+        self.start()
+        if self._count:
+            self._ready.wait()
+        if self._failed is not None:
+            raise self._failed
+        return self._count
+
+    def close(self) -> None:
+        """End Ray, where this session started it."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def __enter__(self) -> RaySession:
+        """Return the session."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def _live(self) -> None:
+        try:
+            with _ray(self._compute, self._count):
+                self._ready.set()
+                self._stop.wait()
+        except BaseException as error:
+            self._failed = error
+        finally:
+            self._ready.set()
+
+
+@contextmanager
+def _ray(compute: ComputeConfig, workers: int) -> Iterator[None]:
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+
+    logging.getLogger("ray").setLevel(logging.ERROR)  # importing it has set its own level
+    if ray.is_initialized():
+        yield
+        return
+    if compute.address:
+        _check_reachable(compute.address)
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
+    if compute.address:
+        options["address"] = compute.address
+    else:
+        options |= {"num_cpus": workers, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+    with _code() as folder:
+        try:
+            ray.init(**options, runtime_env={"working_dir": folder, "env_vars": SINGLE_THREADED})
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise _unreachable(compute.address, error) from error
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def _code() -> Iterator[str]:
+    """Lay out a copy of Tagloom's packages alone, which Ray carries to its workers.
+
+    Workers then take the code from the job. Otherwise they would look in the user's current directory, where a
+    folder called ``schemas`` or ``jobs`` may be something else.
+    """
+    root = Path(__file__).resolve().parent.parent
+    with tempfile.TemporaryDirectory(prefix="tagloom-code-") as folder:
+        for package in PACKAGES:
+            shutil.copytree(root / package, Path(folder) / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(root / "tagloom.py", folder)
+        yield folder
+
+
+def _unreachable(address: str | None, error: Exception) -> TagloomError:
+    return TagloomError(
+        f"Ray cannot be started or reached: {error}",
+        where=address or "local Ray",
+        remedy="Check compute.address, or run without Ray: --workers 0",
+    )
+
+
+def _check_reachable(address: str) -> None:
+    """Try the address first: Ray ends the whole process where nothing answers."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdigit()):
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+    except OSError as error:
+        raise _unreachable(address, error) from error
