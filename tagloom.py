@@ -61,7 +61,7 @@ class Corpus:
     @overload
     def table(self, name: str, *, form: Literal["polars"], columns: list[str] | None = None) -> pl.DataFrame: ...
     def table(self, name: str, *, form: str = "arrow", columns: list[str] | None = None) -> Any:
-        """Return a table whole.
+        """Return a table whole; `interactions` gains a column `text`, both sides of each joined.
 
         Args:
             name: A table of `schemas.tables`.
@@ -75,7 +75,11 @@ class Corpus:
         """
         from schemas.errors import UsageError
 
-        found = self._generation().table(name, columns)
+        if name == "interactions":
+            found = _with_text(self._generation().table(name))
+            found = found if columns is None else found.select(columns)
+        else:
+            found = self._generation().table(name, columns)
         if form == "arrow":
             return found
         if form == "polars":
@@ -94,6 +98,12 @@ class Corpus:
         from pipelines.query import answer
 
         return [Hit(**row) for row in answer(self._generation(), case, text, retriever, k).to_pylist()]
+
+
+def _with_text(interactions: pa.Table) -> pa.Table:
+    from transforms.interactions import full_text
+
+    return interactions.append_column("text", full_text(interactions))
 
 
 def open_corpus(uri: str, generation: str = "main") -> Corpus:

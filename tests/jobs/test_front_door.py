@@ -25,6 +25,8 @@ def test_open_corpus_gives_tables_and_answers(corpus):
     assert found.cases == ["case0", "case1", "case2", "case3"]
     assert "interactions" in found.tables
     assert isinstance(found.table("interactions"), pa.Table)
+    texts = found.table("interactions", columns=["interaction_id", "text"])
+    assert texts["text"][2].as_py() == "My cat number 2 is called Miso.\nA lovely name."
     frame = found.table("notes", form="polars", columns=["case_id", "what"])
     assert isinstance(frame, pl.DataFrame)
     assert frame.shape == (4, 2)
@@ -48,9 +50,9 @@ def test_memory_remembers_and_answers_at_once(tmp_path, retriever):
     assert len(memory) == 3
     hits = memory.query("Where did Anna move to?", k=2, retriever=retriever)
     assert hits[0].text.startswith("My sister Anna")
-    memory.remember("Anna came back from Porto.", at=datetime(2024, 5, 4))
-    again = memory.query("Did Anna come back?", k=4, retriever=retriever)
-    assert "Anna came back from Porto." in [hit.text for hit in again]
+    memory.remember("I saw a green parrot in the garden.", at=datetime(2024, 5, 4))
+    again = memory.query("Where was the parrot?", k=4, retriever=retriever)
+    assert again[0].text == "I saw a green parrot in the garden."
 
 
 def test_a_memory_is_there_for_the_next_process_and_the_next_run(corpus, tmp_path):

@@ -142,7 +142,11 @@ def _judge(runs: Runs, flags: _Ints, case: _Ints, known: _Bools, capital: _Bools
     keys, heads = _keys(runs, case)
     together = _together(keys, signs)
     fixed = thing | shaped | ((first & w.LANGUAGE) != 0) | ((first & (w.THING_NOUN | w.MAYBE_NAME)) == w.THING_NOUN)
-    never = fixed | acronym | ((first & (w.MIXED | w.THING | w.CONCEPT)) != 0)
+    # Malaysia is nobody, but Charlotte and Florence may be.
+    never = (
+        fixed | (listed & ~named & ((first & w.MAYBE_NAME) == 0)) | (single & ((first & (w.PLACE_NOUN | w.SPOT)) != 0))
+    )
+    never |= acronym | ((first & (w.MIXED | w.THING | w.CONCEPT)) != 0)
     weak = sum(((together & sign) != 0).astype(np.int64) for sign in _WEAK)
     against = (together & (_THING | _USED)) != 0
     told = ((together & _PERSON) != 0) | ((weak >= 2) & ((together & _ACTS) != 0) & ~against)
