@@ -169,14 +169,19 @@ def progress(quiet: bool, as_json: bool) -> Bars | Lines | Silent:
 
 
 def set_up_logging(verbose: bool) -> None:
-    """Send log records to standard error: warnings, or everything of ours with `verbose`."""
+    """Send log records to standard error: our own from INFO, or everything with `verbose`.
+
+    What libraries warn of while they load is no news to a user; what goes wrong in them reaches the user as an error.
+    """
     logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        stream=sys.stderr,
+        level=logging.INFO if verbose else logging.ERROR,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     for name in ("schemas", "transforms", "indexers", "pipelines", "jobs"):
         logging.getLogger(name).setLevel(logging.DEBUG if verbose else logging.INFO)
     if not verbose:
-        for name in ("apache_beam", "ray"):  # what matters of theirs reaches the user as an error of ours
+        for name in ("apache_beam", "ray"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
 

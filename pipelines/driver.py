@@ -14,7 +14,7 @@ from pipelines.progress import Progress, Silent
 from pipelines.sources import Source, find_sources
 from pipelines.stage import STAGES
 from pipelines.storage import Storage
-from pipelines.store import Generation, Manifest, Store
+from pipelines.store import Generation, Manifest, Store, refuse_foreign
 from schemas.config import RunConfig
 from schemas.errors import InputError, TooManyRejectsError
 
@@ -39,18 +39,6 @@ class RunResult:
     manifests: Mapping[str, Manifest]
     seconds: Mapping[str, float]
     made: Mapping[str, int]
-
-
-def open_or_create(config: RunConfig, sources: Sequence[Source]) -> Store:
-    """Open the run's corpus; make it where there is none and inputs are given.
-
-    Raises:
-        InputError: There is no corpus and no input.
-        StoreError: The corpus cannot be opened.
-    """
-    if not sources and not Storage(config.corpus).exists("corpus.json"):
-        raise InputError("no corpus here and no input given", where=config.corpus, remedy="Name input files.")
-    return Store.create(config.corpus, config.shards if config.shards != "auto" else default_shards(sources))
 
 
 def all_sources(store: Store, given: Sequence[Source], before: Generation | None, append: bool) -> list[Source]:
@@ -104,8 +92,12 @@ def run(
     """
     all_units(config, stages)
     sources = find_sources([*config.inputs, *config.questions])
-    store = open_or_create(config, sources)
-    with writing(store.storage, wait):
+    storage = Storage(config.corpus)
+    if not sources and not storage.exists("corpus.json"):
+        raise InputError("no corpus here and no input given", where=config.corpus, remedy="Name input files.")
+    refuse_foreign(storage)
+    with writing(storage, wait):
+        store = Store.create(config.corpus, default_shards(sources) if config.shards == "auto" else config.shards)
         before = store.generation(config.name) if config.name in store.heads() else None
         execution = Execution(store, config, before, progress or Silent())
         with execution.ray:

@@ -20,7 +20,8 @@ from pipelines.lock import writing
 from pipelines.planner import all_units
 from pipelines.rank import index_units
 from pipelines.stage import Inputs, Output
-from pipelines.store import Store
+from pipelines.storage import Storage
+from pipelines.store import Store, refuse_foreign
 from schemas.config import RunConfig
 from schemas.errors import UsageError
 from schemas.ids import canonical_json, escape_id, shard_of
@@ -81,6 +82,7 @@ class Memory:
 
         Raises:
             StoreError: The corpus cannot be opened or made.
+            LockedError: Another process makes it, for longer than `wait`.
             UsageError: The case has no name.
         """
         if not case:
@@ -88,7 +90,13 @@ class Memory:
         self.case = case
         self._name = generation
         self._wait = wait
-        self._store = Store.create(uri, SHARDS)
+        storage = Storage(uri)
+        if storage.exists("corpus.json"):
+            self._store = Store.open(uri)
+        else:
+            refuse_foreign(storage)
+            with writing(storage, wait):
+                self._store = Store.create(uri, SHARDS)
         self._log = f"{MEMORY}{escape_id(case)}.jsonl"
         self._built: tuple[object, _Held] | None = None
 

@@ -156,6 +156,19 @@ def decode_table(name: str, data: bytes, where: str, columns: list[str] | None =
     return table.replace_schema_metadata(wanted.metadata).cast(kept) if table.schema != kept else table
 
 
+def refuse_foreign(storage: Storage) -> None:
+    """Check that a corpus is here, or may be made here.
+
+    Raises:
+        StoreError: The folder holds something else.
+    """
+    ours = ("lock.json", ".lock")
+    if not storage.exists("corpus.json") and any(name not in ours for name, _ in storage.walk()):
+        raise StoreError(
+            "the folder is not empty and holds no corpus", where=storage.uri, remedy="Name another folder."
+        )
+
+
 @dataclass(frozen=True)
 class Store:
     """A corpus: reads and writes its parts, manifests and heads."""
@@ -187,15 +200,15 @@ class Store:
     def create(cls, uri: str, shards: int) -> Store:
         """Open a corpus, making it first where there is none; an existing one keeps its number of shards.
 
+        Call it while holding `pipelines.lock.writing`, so that two processes do not make it with different shards.
+
         Raises:
             StoreError: The folder holds something else.
         """
         storage = Storage(uri)
         if storage.exists("corpus.json"):
             return cls.open(uri)
-        ours = {"lock.json", ".lock"}
-        if any(not name.startswith(tuple(ours)) for name, _ in storage.walk()):
-            raise StoreError("the folder is not empty and holds no corpus", where=uri, remedy="Name another folder.")
+        refuse_foreign(storage)
         storage.write_json("corpus.json", {"format": FORMAT, "shards": shards})
         return cls(storage, shards)
 

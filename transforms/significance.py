@@ -8,6 +8,8 @@ not depend on the order of summation, and so neither on the matrix library nor o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,9 @@ Floats = npt.NDArray[np.float64]
 
 _CHUNK = 4_000_000
 """Weights or signs held at once."""
+
+_KEPT = 8_000_000
+"""Draws kept for the next call, one or two bytes each."""
 
 
 def bootstrap_means(sums: Floats, counts: Floats, resamples: int, seed: int) -> Floats:
@@ -35,15 +40,31 @@ def bootstrap_means(sums: Floats, counts: Floats, resamples: int, seed: int) -> 
     """
     cases = len(counts)
     values = _on_grid(sums, cases * float(np.max(counts, initial=1.0)))
-    generator = np.random.Generator(np.random.PCG64(seed))
     made = np.empty((len(sums), resamples))
+    start = 0
+    for drawn in _kept_draws(cases, resamples, seed) if cases * resamples <= _KEPT else _draws(cases, resamples, seed):
+        weights = drawn.astype(np.float64)
+        stop = start + len(weights)
+        made[:, start:stop] = values @ weights.T
+        made[:, start:stop] /= weights @ counts
+        start = stop
+    return made
+
+
+def _draws(cases: int, resamples: int, seed: int) -> Iterator[npt.NDArray[Any]]:
+    """Yield how often each resample draws each case, some resamples at a time."""
+    generator = np.random.Generator(np.random.PCG64(seed))
     for start, stop in _chunks(resamples, cases):
         rows = stop - start
         drawn = generator.integers(0, cases, size=(rows, cases)) + np.arange(rows)[:, None] * cases
-        weights = np.bincount(drawn.ravel(), minlength=rows * cases).reshape(rows, cases).astype(np.float64)
-        made[:, start:stop] = values @ weights.T
-        made[:, start:stop] /= weights @ counts
-    return made
+        counted = np.bincount(drawn.ravel(), minlength=rows * cases).reshape(rows, cases)
+        yield counted.astype(np.min_scalar_type(cases))
+
+
+@lru_cache(maxsize=12)
+def _kept_draws(cases: int, resamples: int, seed: int) -> tuple[npt.NDArray[Any], ...]:
+    """Keep the draws: every level asks for those of the same few numbers of cases."""
+    return tuple(_draws(cases, resamples, seed))
 
 
 def interval(samples: Floats, level: float = 0.95) -> tuple[Floats, Floats]:

@@ -179,7 +179,7 @@ def report(found: dict[str, Any], rows: list[Row]) -> str:
             places = 1 if pick != "peak_mb_by_stage" else 0
             body.append([f"{cases}", *(f"{own[pick].get(s, 0):.{places}f}" for s in stages), f"{whole:.{places}f}"])
         lines.append("\n" + table([f"cases: {title}", *stages, "whole"], body))
-    lines.append(f"\ntook {took(found['took'])}")
+    lines.append(f"\ntook {took(found['took'])}; load of the machine over the last 15 minutes {found['load']:.1f}")
     return "\n".join(lines)
 
 
@@ -200,6 +200,7 @@ def measure(quick: bool) -> dict[str, Any]:
     tell("rank-bm25 alone")
     found["rank_bm25"] = peer("rank-bm25", found["pipeline"]["corpus"])
     found["took"] = time.perf_counter() - started
+    found["load"] = os.getloadavg()[2]
     return found
 
 

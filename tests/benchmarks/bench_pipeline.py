@@ -58,7 +58,7 @@ def make_corpus(folder: Path, cases: int) -> Corpus:
     return Corpus("synthetic", (str(target),), tuple(map(str, files)), sum(f.stat().st_size for f in files) / 1e6)
 
 
-def command(corpus: Path, *rest: str, workers: int = 2) -> list[str]:
+def command(corpus: Path, *rest: str, workers: int | str = "auto") -> list[str]:
     """Return the command line of a run."""
     presets = [word for name in PRESETS for word in ("--preset", name)]
     tagloom = "import sys; from jobs.cli import main; sys.exit(main())"

@@ -57,7 +57,7 @@ def test_twenty_kills_end_in_the_same_bytes(logs, tmp_path):
                 command(corpus, logs, workers), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
             )
             try:
-                _, errors = process.communicate(timeout=rng.uniform(0.3, 1.0) * whole_run)
+                _, errors = process.communicate(timeout=rng.uniform(0.1, 0.7) * whole_run)
             except subprocess.TimeoutExpired:
                 orphans += psutil.Process(process.pid).children(recursive=True)
                 os.kill(process.pid, signal.SIGKILL)

@@ -195,6 +195,14 @@ def test_two_runs_at_once_one_is_refused(small, tmp_path):
         run(tmp_path / "c", small)
 
 
+def test_a_folder_of_something_else_is_left_alone(small, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "text.txt").write_text("precious")
+    with pytest.raises(StoreError, match="not empty"):
+        run(tmp_path / "thesis", small)
+    assert [p.name for p in (tmp_path / "thesis").iterdir()] == ["text.txt"]
+
+
 def test_memory_storage_works_without_workers(small, tmp_path):
     uri = f"memory://{tmp_path.name}"
     run(uri, small)
