@@ -43,7 +43,6 @@ def test_measure_sees_memory_by_stage(part):
     assert found.result == {"held": 120_000_000}
     assert found.peak_mb_by_stage["index"] >= 120
     assert found.peak_mb == max(found.peak_mb_by_stage.values())
-    assert 0 < found.wall and 0 <= found.cpu
 
 
 def test_measure_tells_what_a_failed_command_said(part):
