@@ -21,6 +21,8 @@ from schemas.errors import InputError, TooManyRejectsError
 MEMORY = "memory/"
 """Folder of a corpus that holds what its memories were told, as files of the tagloom format."""
 MB_PER_SHARD = 8
+SMALL_BYTES = 20 << 20
+"""New input above which Ray starts while ingest is at work."""
 MAX_SHARDS = 4096
 
 
@@ -102,7 +104,8 @@ def run(
         execution = Execution(store, config, before, progress or Silent())
         with execution.ray:
             every = all_sources(store, sources, before, append)
-            if stages and ingest.unread(store, config.ingest, every):
+            unread = sum(source.bytes for source in ingest.unread(store, config.ingest, every))
+            if stages and unread > SMALL_BYTES:
                 execution.ray.start()
             with execution.timed("ingest"):
                 taken = ingest.run(store, config, every, execution.progress)

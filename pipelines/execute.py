@@ -18,6 +18,9 @@ from pipelines.store import Generation, Manifest, Part, Store
 from schemas.config import RunConfig
 from schemas.errors import StoreError
 
+SMALL_ROWS = 20_000
+"""Interactions up to which ``compute.workers: auto`` works in this process: Ray takes longer to start than they do."""
+
 
 def code_version() -> str:
     """Return the version of the installed package."""
@@ -109,7 +112,9 @@ class Execution:
         if engine == "beam":
             beam_engine.run_map(items, work.run, self.config.beam, items[0].stage, self.progress, self._measure)
             return
-        for item, done in ray_engine.run_items(items, self.ray.workers(), engine == "ray-actor"):
+        small = sum(item.rows for item in items) <= SMALL_ROWS and self.config.compute.workers == "auto"
+        workers = 0 if small and not self.ray.started else self.ray.workers()
+        for item, done in ray_engine.run_items(items, workers, engine == "ray-actor"):
             self.progress.advance(len(item.units), item.rows)
             yield item, done
 

@@ -58,6 +58,11 @@ class RaySession:
         self._failed: BaseException | None = None
         self._thread: threading.Thread | None = None
 
+    @property
+    def started(self) -> bool:
+        """True once Ray was told to start."""
+        return self._thread is not None
+
     def start(self) -> None:
         """Begin to start Ray, unless that was done or no workers are wanted."""
         if self._thread is None and self._count:

@@ -88,7 +88,8 @@ class ComputeConfig(_Section):
     """Where Ray stages run. Never part of a fingerprint."""
 
     workers: int | Literal["auto"] = Field(
-        "auto", description="Ray workers; 0 runs in this process without Ray; auto takes every core"
+        "auto",
+        description="Ray workers; 0 runs in this process without Ray; auto takes every core, and no Ray for small work",
     )
     address: str | None = Field(None, description="Address of a running Ray cluster; none starts a local one")
 
