@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,6 +36,7 @@ def _show_run(result: Any, as_json: bool) -> None:
         "interactions": ingested.rows("interactions"),
         "questions": asked.rows("questions"),
         "rejects": asked.rows("rejects"),
+        "reject_reasons": _reasons(generation.store, asked),
         "repairs": dict(ingested.run["repairs"]),
         "seconds": {stage: round(spent, 2) for stage, spent in result.seconds.items()},
         "parts_made": dict(result.made),
@@ -51,6 +53,9 @@ def _show_run(result: Any, as_json: bool) -> None:
         f"{summary['cases']:,} cases, {summary['interactions']:,} interactions, {summary['questions']:,} questions, "
         f"{summary['rejects']:,} rejects"
     )
+    if summary["rejects"]:
+        reasons = ", ".join(f"{name} {count:,}" for name, count in summary["reject_reasons"].items())
+        console.emit(f"rejected: {reasons}   (tagloom export rejects)")
     if summary["repairs"]:
         console.emit("repaired: " + ", ".join(f"{name} {count:,}" for name, count in summary["repairs"].items()))
     if metrics:
@@ -59,6 +64,14 @@ def _show_run(result: Any, as_json: bool) -> None:
     spent = ", ".join(f"{stage} {console.duration(took)}" for stage, took in result.seconds.items())
     console.emit(f"\ntook {console.duration(total)} ({spent}); {sum(result.made.values()):,} parts made")
     _show_places(summary, bool(metrics))
+
+
+def _reasons(store: Any, asked: Any) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for part in asked.parts:
+        if part.tables["rejects"].rows:
+            counts.update(store.read_part("rejects", part.shard, part.key, ["reason"])["reason"].to_pylist())
+    return dict(sorted(counts.items()))
 
 
 def _show_metrics(metrics: Sequence[dict[str, Any]]) -> None:

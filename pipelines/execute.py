@@ -152,7 +152,7 @@ def make_items(
         }
         items.append(
             Item(
-                store.storage.uri,
+                store.storage.absolute,
                 store.shards,
                 stage.name,
                 shard,

@@ -289,7 +289,9 @@ def run(store: Store, config: RunConfig, sources: Sequence[Source], progress: Pr
         raise InputError("nothing was ingested here and no input is given", where=config.corpus)
     storage = store.storage
     keys = {source_key(store, config.ingest, source): source for source in sources}
-    new = [_Read(storage.uri, store.shards, k, s, config.ingest) for k, s in keys.items() if not was_read(storage, k)]
+    new = [
+        _Read(storage.absolute, store.shards, k, s, config.ingest) for k, s in keys.items() if not was_read(storage, k)
+    ]
     if new:
         _read_all(store, config, new, len(keys), progress)
     part_keys = shard_keys(storage, list(keys))
@@ -300,7 +302,9 @@ def run(store: Store, config: RunConfig, sources: Sequence[Source], progress: Pr
     if missing:
         batches = shard_batches(storage, list(keys))
         todo = [
-            _Merge(storage.uri, store.shards, shard, {u: part_keys[u][shard] for u in OUTPUTS}, tuple(batches[shard]))
+            _Merge(
+                storage.absolute, store.shards, shard, {u: part_keys[u][shard] for u in OUTPUTS}, tuple(batches[shard])
+            )
             for shard in missing
         ]
         progress.begin("ingest: merge", len(part_keys["ingest"]), len(part_keys["ingest"]) - len(todo), "shards")

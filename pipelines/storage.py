@@ -61,6 +61,11 @@ class Storage:
         return Path(self._root[1]) if "file" in names else None
 
     @property
+    def absolute(self) -> str:
+        """The URI that means the same folder to processes with another current directory."""
+        return self.uri if self.local is None else self._root[1]
+
+    @property
     def private(self) -> bool:
         """True where other processes cannot see the files (``memory://``)."""
         return "memory" in (self.fs.protocol if isinstance(self.fs.protocol, tuple) else (self.fs.protocol,))

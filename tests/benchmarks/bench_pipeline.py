@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks import peers
 from tests.benchmarks.measure import Measured, measure
 
 ROOT = Path(__file__).parents[2]
@@ -58,12 +59,25 @@ def make_corpus(folder: Path, cases: int) -> Corpus:
     return Corpus("synthetic", (str(target),), tuple(map(str, files)), sum(f.stat().st_size for f in files) / 1e6)
 
 
-def command(corpus: Path, *rest: str, workers: int | str = "auto") -> list[str]:
-    """Return the command line of a run."""
+def command(corpus: Path, *rest: str, verb: str = "run", workers: int | str = "auto") -> list[str]:
+    """Return a command line."""
     presets = [word for name in PRESETS for word in ("--preset", name)]
     tagloom = "import sys; from jobs.cli import main; sys.exit(main())"
-    options = ["--unit", "exchange", "--workers", str(workers), "--json", *presets]
-    return [sys.executable, "-c", tagloom, "run", "-C", str(corpus), *options, *rest]
+    options = ["--unit", "exchange", "--json"]
+    if verb == "run":
+        options += ["--workers", str(workers), *presets]
+    return [sys.executable, "-c", tagloom, verb, "-C", str(corpus), *options, *rest]
+
+
+def two_processes() -> float:
+    """Return how much more work two busy processes do than one, here and now: what no second worker can exceed."""
+    work = "import time; t = time.perf_counter(); sum(i * i for i in range(20_000_000)); print(time.perf_counter() - t)"
+
+    def slowest(count: int) -> float:
+        started = [subprocess.Popen([sys.executable, "-c", work], stdout=subprocess.PIPE) for _ in range(count)]
+        return max(float(process.communicate()[0]) for process in started)
+
+    return 2 * slowest(1) / slowest(2)
 
 
 def fresh_run(folder: Path, source: Corpus, cases: int, workers: int) -> tuple[Path, Measured]:
@@ -133,9 +147,15 @@ def run(folder: Path, sizes: tuple[int, ...], tell: Any = lambda _: None) -> dic
         growth[cases] = {**figures(two), "megabytes": source.megabytes, "busy_seconds": busy_seconds(corpus)}
         if cases != sizes[-1]:
             shutil.rmtree(corpus)
+    ceiling = two_processes()
     tell("the same, one worker")
     single, one = fresh_run(folder, source, cases, 1)
     ones = {**figures(one), "busy_seconds": busy_seconds(single)}
+    tell("ingest alone")
+    shutil.rmtree(single)
+    ingested = measure(command(single, *source.files, verb="ingest"))
+    tell("rank-bm25 and orjson alone")
+    others = {"rank_bm25": peers.alone("rank-bm25", str(corpus)), "orjson": peers.alone("orjson", *source.parsed)}
     shutil.rmtree(single)
     tell("nothing to do")
     nothing = measure(command(corpus, *source.files))
@@ -155,6 +175,9 @@ def run(folder: Path, sizes: tuple[int, ...], tell: Any = lambda _: None) -> dic
         "interactions": two.result["interactions"],
         "growth": growth,
         "one_worker": ones,
+        "two_processes": ceiling,
+        "ingest": figures(ingested),
+        **others,
         "nothing": figures(nothing),
         "appended": appended,
     }

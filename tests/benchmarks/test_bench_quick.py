@@ -89,9 +89,11 @@ def test_goals_are_met_from_their_limit_on(part):
             "score_difference": 1e-8,
         },
         "ppr": {"one_graph": ppr, "many_graphs": ppr},
-        "rank_bm25": {"seconds": 9.0},
-        "orjson": {"seconds": 1.0},
         "pipeline": {
+            "rank_bm25": {"seconds": 9.0},
+            "orjson": {"seconds": 1.0},
+            "ingest": one,
+            "two_processes": 1.9,
             "input": "synthetic",
             "cases": 20,
             "interactions": 100,
@@ -114,7 +116,7 @@ def test_goals_are_met_from_their_limit_on(part):
         "peak memory, 10 -> 20 cases",
         "append 5 sessions to 5 cases",
     ]
-    assert all(row.bound for row in rows)
+    assert all(row.bound for row in rows if row.goal)
     shown = bench.report(found, rows)
     assert shown.count("missed") == len(missed)
     assert "one worker" in shown

@@ -154,7 +154,7 @@ def generation(tmp_path_factory):
     def put(name, config, parts):
         fingerprint = name.replace("/", "-")
         written = tuple(store.write_part(s, f"{fingerprint}-{s}", t) for s, t in parts.items())
-        store.write_manifest(Manifest(name, fingerprint, 1, config, {}, written))
+        store.write_manifest(Manifest(name, fingerprint, 1, config, tuple(next(iter(parts.values()))), {}, written))
         heads[name] = fingerprint
 
     for name, (held, config) in units.items():
