@@ -24,6 +24,8 @@ app = typer.Typer(
     epilog="Example: tagloom run --corpus ./corpus logs/   (docs: docs/ in the repository)",
 )
 
+INTERRUPTED = 130
+
 _CommandLineError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """Base of what typer raises for a bad command line; typer keeps it in a private copy of click."""
 
@@ -326,11 +328,16 @@ def _root(
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command and exit: 0 done, 1 failed, 2 bad usage, 3 finished with rejects above the limit."""
+    """Run the command and exit.
+
+    0 done, 1 failed, 2 bad usage, 3 finished with rejects above the limit, 130 stopped by Ctrl-C.
+    """
     given = sys.argv[1:] if arguments is None else arguments
     verbose = "-v" in given or "--verbose" in given
     try:
-        app(args=_take_beam_options(given), standalone_mode=False, prog_name="tagloom")
+        code = app(args=_take_beam_options(given), standalone_mode=False, prog_name="tagloom")
+        if code == INTERRUPTED:  # typer returns this where it caught Ctrl-C itself
+            raise KeyboardInterrupt
     except TagloomError as error:
         if verbose:
             raise
@@ -343,7 +350,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
         console.tell("tagloom: stopped; finished parts stay, the same command goes on from there")
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)

@@ -113,8 +113,8 @@ class Execution:
             beam_engine.run_map(items, work.run, self.config.beam, items[0].stage, self.progress, self._measure)
             return
         small = sum(item.rows for item in items) <= SMALL_ROWS and self.config.compute.workers == "auto"
-        workers = 0 if small and not self.ray.started else self.ray.workers()
-        for item, done in ray_engine.run_items(items, workers, engine == "ray-actor"):
+        workers = [] if small and not self.ray.started else self.ray.workers()
+        for item, done in ray_engine.run_items(items, workers):
             self.progress.advance(len(item.units), item.rows)
             yield item, done
 

@@ -41,4 +41,4 @@ async def process(inputs: Inputs, wanted: Sequence[Unit]) -> list[Output]:
     return [Output({"notes": notes}, {f"notes_{name}": count for name, count in sorted(status.items())})]
 
 
-STAGE = Stage("extract", 1, "ray-actor", units, process)
+STAGE = Stage("extract", 1, "ray", units, process)

@@ -1,4 +1,4 @@
-"""Runs work items on Ray, or in this process when there are no workers."""
+"""Runs work items on Ray's workers, or in this process when there are none."""
 
 from __future__ import annotations
 
@@ -10,42 +10,70 @@ from pipelines.stage import Item
 from schemas.errors import FAULT, StoreError, TagloomError
 
 ITEMS_IN_FLIGHT = 2
-ITEMS_PER_ACTOR = 8
+"""Items that a worker has at a time: the next one is there when one ends."""
 ATTEMPTS = 3
 
 
-def run_items(items: Sequence[Item], workers: int, actors: bool) -> Iterator[tuple[Item, work.Done]]:
+class Worker:
+    """A long-lived worker: a Ray actor, one a core."""
+
+    async def warm(self) -> None:
+        """Load what the stages need, while there is nothing to do yet."""
+        from pipelines import extract, index, rank  # noqa: F401
+
+    async def run(self, item: Item) -> work.Done:
+        """Run one item."""
+        return await work.run_async(item)
+
+
+def make_workers(count: int) -> list[Any]:
+    """Start workers; Ray must be connected. A worker that dies is started again, three times."""
+    import ray
+
+    remote = ray.remote(num_cpus=1, max_restarts=ATTEMPTS, max_task_retries=ATTEMPTS)(Worker)
+    workers = [remote.remote() for _ in range(count)]
+    for worker in workers:
+        worker.warm.remote()
+    return workers
+
+
+def end_workers(workers: Sequence[Any]) -> None:
+    """End workers."""
+    import ray
+
+    for worker in workers:
+        ray.kill(worker)
+
+
+def run_items(items: Sequence[Item], workers: Sequence[Any]) -> Iterator[tuple[Item, work.Done]]:
     """Run items and yield each as it ends; bounded numbers are in flight.
 
     Args:
         items: The work.
-        workers: Ray workers; 0 runs the items one after the other in this process.
-        actors: Use long-lived workers that take several items at a time (extraction).
+        workers: Ray workers of `make_workers`; none runs the items one after the other in this process.
 
     Raises:
         TagloomError: An item failed; what had ended before stays on storage.
     """
-    if workers == 0:
+    if not workers:
         for item in items:
             yield item, work.run(item)
         return
     import ray
 
-    if actors:
-        pool = _Actors(min(workers, len(items)))
-        submit, limit = pool.submit, pool.limit
-    else:
-        remote = ray.remote(num_cpus=1, max_retries=ATTEMPTS)(work.run)
-        submit, limit = remote.remote, workers * ITEMS_IN_FLIGHT
     waiting = list(reversed(items))
-    flying: dict[Any, Item] = {}
+    flying: dict[Any, tuple[Item, int]] = {}
+    busy = [0] * len(workers)
     while waiting or flying:
-        while waiting and len(flying) < limit:
+        while waiting and min(busy) < ITEMS_IN_FLIGHT:
+            free = busy.index(min(busy))
             item = waiting.pop()
-            flying[submit(item)] = item
+            flying[workers[free].run.remote(item)] = item, free
+            busy[free] += 1
         ready, _ = ray.wait(list(flying), num_returns=1)
         for reference in ready:
-            item = flying.pop(reference)
+            item, worker = flying.pop(reference)
+            busy[worker] -= 1
             try:
                 done = ray.get(reference)
             except ray.exceptions.RayTaskError as error:
@@ -65,29 +93,4 @@ def _typed(error: Any, item: Item) -> TagloomError:
         return cause
     if isinstance(cause, OSError):
         return StoreError(str(cause), where=f"{item.stage}, shard {item.shard}")
-    return TagloomError(
-        f"{type(cause).__name__}: {cause}",
-        where=f"{item.stage}, shard {item.shard}",
-        remedy=FAULT,
-    )
-
-
-class _Actors:
-    """Long-lived workers; each takes several items at a time on one event loop."""
-
-    def __init__(self, count: int) -> None:
-        import ray
-
-        class Worker:
-            async def run(self, item: Item) -> work.Done:
-                return await work.run_async(item)
-
-        remote = ray.remote(num_cpus=1, max_restarts=ATTEMPTS, max_task_retries=ATTEMPTS)(Worker)
-        self._workers = [remote.options(max_concurrency=ITEMS_PER_ACTOR).remote() for _ in range(max(1, count))]
-        self._next = 0
-        self.limit = len(self._workers) * ITEMS_IN_FLIGHT
-
-    def submit(self, item: Item) -> Any:
-        """Send an item to the next worker in turn."""
-        self._next = (self._next + 1) % len(self._workers)
-        return self._workers[self._next].run.remote(item)
+    return TagloomError(f"{type(cause).__name__}: {cause}", where=f"{item.stage}, shard {item.shard}", remedy=FAULT)

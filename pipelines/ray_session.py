@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pipelines.ray_engine import end_workers, make_workers
 from schemas.config import ComputeConfig
 from schemas.errors import TagloomError
 
@@ -56,6 +57,7 @@ class RaySession:
         self._ready = threading.Event()
         self._stop = threading.Event()
         self._failed: BaseException | None = None
+        self._workers: list[Any] = []
         self._thread: threading.Thread | None = None
 
     @property
@@ -69,8 +71,8 @@ class RaySession:
             self._thread = threading.Thread(target=self._live, daemon=True, name="tagloom-ray")
             self._thread.start()
 
-    def workers(self) -> int:
-        """Return the number of workers once they can be used; 0 without Ray.
+    def workers(self) -> list[Any]:
+        """Return the workers once they can be used; none without Ray.
 
         Raises:
             TagloomError: Ray cannot be started or reached.
@@ -80,27 +82,33 @@ class RaySession:
             self._ready.wait()
         if self._failed is not None:
             raise self._failed
-        return self._count
+        return self._workers
 
-    def close(self) -> None:
-        """End Ray, where this session started it."""
+    def close(self, patience: float | None = None) -> None:
+        """End Ray, where this session started it.
+
+        Args:
+            patience: Seconds to wait for that; Ray's processes end with this one in any case.
+        """
         self._stop.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(patience)
 
     def __enter__(self) -> RaySession:
         """Return the session."""
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close it; somebody who pressed Ctrl-C does not want to wait."""
+        self.close(2.0 if kind is KeyboardInterrupt else None)
 
     def _live(self) -> None:
         try:
-            with _ray(self._compute, self._count):
+            with connected(self._compute, self._count):
+                self._workers = make_workers(self._count)
                 self._ready.set()
                 self._stop.wait()
+                end_workers(self._workers)
         except BaseException as error:
             self._failed = error
         finally:
@@ -108,7 +116,12 @@ class RaySession:
 
 
 @contextmanager
-def _ray(compute: ComputeConfig, workers: int) -> Iterator[None]:
+def connected(compute: ComputeConfig, workers: int) -> Iterator[None]:
+    """Start or join Ray for the length of a block; one that is connected already is used and left.
+
+    Raises:
+        TagloomError: Ray cannot be started or reached.
+    """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray

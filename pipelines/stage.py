@@ -92,7 +92,7 @@ class Stage:
     Attributes:
         name: Its name.
         version: Raised whenever its output changes for the same input.
-        engine: Where its items run. ``ray-actor`` items go to long-lived workers, several at a time.
+        engine: Where its items run.
         units: The units of a configuration, in order.
         process: Makes the outputs of some units from their inputs, in the units' order.
         whole: True where one part covers all shards.
@@ -101,7 +101,7 @@ class Stage:
 
     name: str
     version: int
-    engine: Literal["ray", "ray-actor", "beam"]
+    engine: Literal["ray", "beam"]
     units: Callable[[RunConfig], list[Unit]]
     process: Process
     whole: bool = False

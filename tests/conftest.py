@@ -28,8 +28,8 @@ def shared_data() -> Path:
 @pytest.fixture(scope="session")
 def ray_session():
     """One local Ray with two workers for all tests that need one."""
-    from pipelines.ray_session import RaySession
+    from pipelines.ray_session import connected
     from schemas.config import ComputeConfig
 
-    with RaySession(ComputeConfig(workers=2), private=False) as session:
-        yield session.workers()
+    with connected(ComputeConfig(workers=2), 2):
+        yield

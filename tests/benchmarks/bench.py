@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 from tests.benchmarks import bench_bm25, bench_pipeline, bench_ppr  # noqa: E402
 
 FOLDER = ROOT / "build" / "bench"
-FULL, QUICK = (125, 250, 500), (15, 30, 60)
+FULL, QUICK = (125, 250, 500), (30, 60)
 BOUNDS = {
     "bm25 query": "looking a question's few words up in each shard's vocabulary outweighs the scores themselves.",
     "ppr": "the sparse product moves more memory the fewer columns it has, and igraph's solver needs few sweeps on "

@@ -1,10 +1,14 @@
 """The same bytes on Ray as in this process, wherever the run is started from."""
 
+import contextlib
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pipelines import ray_engine
@@ -13,6 +17,20 @@ from pipelines.stage import Item, Unit
 from schemas.config import ComputeConfig
 from schemas.errors import StoreError, TagloomError
 from tests.pipelines.corpora import live, run
+
+
+def kill_a_worker(killed):
+    """Kill the first worker process that has taken up work, and note its command line."""
+    me = psutil.Process()
+    for _ in range(3000):
+        for child in me.children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                name = " ".join(child.cmdline())
+                if name.startswith("ray::Worker.run"):
+                    child.kill()
+                    killed.append(name)
+                    return
+        time.sleep(0.01)
 
 
 def test_two_workers_give_the_bytes_of_one_process(ray_session, logs, tmp_path):
@@ -39,9 +57,21 @@ def test_workers_use_one_thread_each_and_the_code_of_the_job(ray_session):
 def test_errors_of_workers_arrive_typed(ray_session, tmp_path):
     unit = Unit("index/raw", {}, ("ingest",), ("vocabulary", "postings"))
     item = Item(str(tmp_path), 8, "index", 0, (unit,), ("k",), {"ingest": ((0, "missing"),)})
-    for actors in (False, True):
+    for workers in ([], ray_engine.make_workers(1)):
         with pytest.raises(StoreError, match=r"missing\.parquet: the file is missing"):
-            list(ray_engine.run_items([item], ray_session, actors=actors))
+            list(ray_engine.run_items([item], workers))
+        ray_engine.end_workers(workers)
+
+
+def test_a_worker_that_dies_costs_its_items_a_second_try(ray_session, logs, tmp_path):
+    run(tmp_path / "plain", logs)
+    killed: list[str] = []
+    killer = threading.Thread(target=kill_a_worker, args=(killed,), daemon=True)
+    killer.start()
+    run(tmp_path / "killed", logs, **{"compute.workers": 2})
+    killer.join()
+    assert killed
+    assert live(tmp_path / "killed") == live(tmp_path / "plain")
 
 
 def test_a_cluster_that_cannot_be_reached():

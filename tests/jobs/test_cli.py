@@ -166,6 +166,16 @@ def test_emoji_on_a_console_that_knows_only_ascii(corpus):
     assert b"Miso ?." in done.stdout
 
 
+def test_ctrl_c_says_that_nothing_is_lost(monkeypatch, corpus, source, capsys):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.driver.run", interrupted)
+    code, _, err = call(capsys, "run", "-C", corpus, str(source), *FEW)
+    assert code == 130
+    assert "finished parts stay" in err
+
+
 def test_texts_cannot_drive_the_terminal():
     assert console.printable("a\x1b[2Jb\tc\nd\x07") == "a\\x1b[2Jb\tc\nd\\x07"
 
