@@ -32,7 +32,8 @@ def run_map(
     Args:
         items: Picklable work items, each worth seconds of work.
         function: A function of a module, which workers import.
-        beam: Beam options; ``runner`` names the runner (default FnApiRunner), the rest goes to it as it is.
+        beam: Beam options; ``runner`` names the runner (default FnApiRunner, with a thread a core up to four), the
+            rest goes to it as it is.
         label: Name of the step.
         progress: Who is told.
         measure: Tells from storage how many pieces and rows of an item are done. Runners tell nothing about single
@@ -48,6 +49,8 @@ def run_map(
 
     given = dict(beam)
     runner = str(given.pop("runner", "FnApiRunner"))
+    if runner == "FnApiRunner":
+        given = {"direct_running_mode": "multi_threading", "direct_num_workers": min(4, os.cpu_count() or 1)} | given
     flags = [f"--{key}" if value is True else f"--{key}={value}" for key, value in given.items() if value is not False]
     try:
         pipeline = apache_beam.Pipeline(runner=_runner(runner), options=PipelineOptions(flags))

@@ -1,45 +1,46 @@
-"""Stage evaluate: runs and questions -> metrics and comparisons of all presets, over the whole corpus."""
+"""Stage evaluate: runs and questions -> metrics of each question by shard, then means and comparisons over all."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyarrow as pa
-
 from pipelines import rank
 from pipelines.stage import Inputs, Output, Stage, Unit
 from schemas.config import EvaluateConfig, RunConfig
-from schemas.tables import empty
 from transforms.evaluate import summarise
 from transforms.metrics import question_metrics
 
+JUDGED = "evaluate/questions"
+"""Unit of the metrics of each question; new questions or logs make only the shards that they touch."""
+
 
 def units(config: RunConfig) -> list[Unit]:
-    """One unit: all presets of the run together, because they are compared."""
+    """Two units, of all presets of the run together, because they are compared."""
     presets = [unit.name for unit in rank.units(config)]
-    settings = {**config.evaluate.model_dump(mode="json"), "depth": config.rank.depth, "presets": presets}
+    own = config.evaluate.model_dump(mode="json")
+    judged = {"ks": own["ks"], "depth": config.rank.depth, "presets": presets}
     return [
-        Unit("evaluate", settings, ("ingest", "questions", *presets), ("question_metrics", "metrics", "comparisons"))
+        Unit(JUDGED, judged, ("ingest", "questions", *presets), ("question_metrics",)),
+        Unit("evaluate", {**own, "presets": presets}, (JUDGED,), ("metrics", "comparisons"), whole=True),
     ]
 
 
 def process(inputs: Inputs, wanted: Sequence[Unit]) -> list[Output]:
-    """Judge every shard, then aggregate; only the judgements of a shard's questions are kept."""
+    """Judge the questions of one shard, or aggregate those of all."""
     (unit,) = wanted
     presets = [name.partition("/")[2] for name in unit.config["presets"]]
-    own = EvaluateConfig.model_validate({k: unit.config[k] for k in EvaluateConfig.model_fields})
-    judged = [
-        question_metrics(
-            {name: shard.table(f"rank/{name}", "runs") for name in presets},
-            shard.table("questions", "questions"),
-            shard.table("ingest", "interactions", ["case_id", "interaction_id", "session_id", "message_ids"]),
-            ks=own.ks,
+    if unit.name == JUDGED:
+        judged = question_metrics(
+            {name: inputs.table(f"rank/{name}", "runs") for name in presets},
+            inputs.table("questions", "questions"),
+            inputs.table("ingest", "interactions", ["case_id", "interaction_id", "session_id", "message_ids"]),
+            ks=unit.config["ks"],
             depth=unit.config["depth"],
         )
-        for shard in inputs.shards()
-    ]
-    every = pa.concat_tables(judged).unify_dictionaries() if judged else empty("question_metrics")
-    return [Output({"question_metrics": every, **summarise(judged, presets, own)})]
+        return [Output({"question_metrics": judged})]
+    own = EvaluateConfig.model_validate({key: unit.config[key] for key in EvaluateConfig.model_fields})
+    parts = (shard.table(JUDGED, "question_metrics") for shard in inputs.shards())
+    return [Output(summarise(parts, presets, own))]
 
 
-STAGE = Stage("evaluate", 1, "ray", units, process, whole=True)
+STAGE = Stage("evaluate", 1, "ray", units, process)

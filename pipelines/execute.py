@@ -143,7 +143,7 @@ def make_items(
         parts = {
             name: tuple(
                 sorted(upstream[name].items())
-                if stage.whole
+                if members[0].unit.whole
                 else [(shard, upstream[name][shard])]
                 if shard in upstream[name]
                 else []
@@ -175,7 +175,7 @@ def _manifest(
     parts = []
     for shard, key in sorted(plan.keys.items()):
         part = plan.present.get(shard) or done.get((plan.unit.name, shard))
-        part = part or store.adopt_part(plan.unit.outputs, shard, key)
+        part = part or store.adopt_part(plan.unit.outputs, shard, key, verify=False)
         if part is None:
             raise StoreError(
                 f"the part of shard {shard} is missing after stage '{plan.unit.name}'",

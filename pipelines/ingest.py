@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -42,6 +43,9 @@ _FILE_SCHEMAS = {
     name: pa.schema([(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in schema])
     for name, schema in FRAGMENT_SCHEMAS.items()
 }
+_UNDIGESTED = ("offset", "user_text", "assistant_text")
+"""Columns left out of a shard's digest: an edit must not touch the cases after it in the file, and the texts of an
+interaction are in its content hash."""
 _KEYED = {"ingest": ("sessions", "interactions"), "questions": ("questions", "rejects")}
 
 
@@ -159,16 +163,20 @@ def _read_stream(storage: Storage, item: _Read, stream: BinaryIO) -> None:
     )
     counted: Counter[str] = Counter()
     digests: dict[int, dict[str, Any]] = {}
-    files, groups = [], []
+    groups: list[list[int]] = []
     limit = config.split_mb << 20
-    for number, group in enumerate(
-        fragments(_counting(reading.records, counted), item.source.name, reading.unit, item.shards, limit)
-    ):
-        groups.append(sorted(group))
-        for table in FRAGMENT_SCHEMAS:
-            name = f"{number:05d}.{table}.arrow"
-            storage.write(f"fragments/{item.key}/{name}", _encode(table, group, digests))
-            files.append(name)
+    # Encoding runs beside parsing, in order; at most one group waits, so memory stays bounded.
+    with ThreadPoolExecutor(1) as encoder:
+        writing: Future[None] | None = None
+        records = _counting(reading.records, counted)
+        for number, group in enumerate(fragments(records, item.source.name, reading.unit, item.shards, limit)):
+            groups.append(sorted(group))
+            if writing is not None:
+                writing.result()
+            writing = encoder.submit(_write_group, storage, item.key, number, group, digests)
+        if writing is not None:
+            writing.result()
+    files = [_fragment_name(n, table) for n in range(len(groups)) for table in FRAGMENT_SCHEMAS]
     manifest = {
         "source": {**item.source.__dict__},
         "format": reading.reader.NAME,
@@ -184,6 +192,17 @@ def _read_stream(storage: Storage, item: _Read, stream: BinaryIO) -> None:
         "repairs": dict(sorted(reading.context.repairs.items())),
     }
     storage.write_json(f"fragments/{item.key}/manifest.json", manifest)
+
+
+def _fragment_name(group: int, table: str) -> str:
+    return f"{group:05d}.{table}.arrow"
+
+
+def _write_group(
+    storage: Storage, key: str, number: int, group: Mapping[int, FragmentTables], digests: dict[int, dict[str, Any]]
+) -> None:
+    for table in FRAGMENT_SCHEMAS:
+        storage.write(f"fragments/{key}/{_fragment_name(number, table)}", _encode(table, group, digests))
 
 
 def _counting(records: Iterator[Record], counted: Counter[str]) -> Iterator[Record]:
@@ -205,9 +224,8 @@ def _encode(table: str, group: Mapping[int, FragmentTables], digests: dict[int, 
             batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
             writer.write_batch(batch)
             if rows.num_rows:
-                # Where a record stands in its file is left out: an edit there must not touch the cases after it.
-                content = batch.drop_columns(["offset"]) if "offset" in schema.names else batch
-                digests.setdefault(shard, {}).setdefault(unit, xxhash.xxh3_128()).update(content.serialize())
+                kept = batch.select([name for name in schema.names if name not in _UNDIGESTED])
+                digests.setdefault(shard, {}).setdefault(unit, xxhash.xxh3_128()).update(kept.serialize())
     return memoryview(sink.getvalue())
 
 
@@ -223,7 +241,7 @@ def read_fragments(storage: Storage, batches: Sequence[tuple[str, int, int]]) ->
 
 
 def _batch(storage: Storage, table: str, key: str, group: int, at: int) -> pa.Table:
-    name = f"fragments/{key}/{group:05d}.{table}.arrow"
+    name = f"fragments/{key}/{_fragment_name(group, table)}"
     source = pa.memory_map(storage.path(name)) if storage.local is not None else storage.open(name)
     with source, pa.ipc.open_file(source) as reader:
         rows = pa.Table.from_batches([reader.get_batch(at)])
@@ -310,7 +328,10 @@ def run(store: Store, config: RunConfig, sources: Sequence[Source], progress: Pr
         progress.begin("ingest: merge", len(part_keys["ingest"]), len(part_keys["ingest"]) - len(todo), "shards")
         beam_engine.run_map(todo, merge_shard, config.beam, "merge", progress, _merged(store))
         progress.end()
-        there = {unit: whole_parts(store, OUTPUTS[unit], part_keys[unit]) for unit in there}
+        for unit, parts in there.items():
+            for shard in set(part_keys[unit]) - set(parts):
+                made = store.adopt_part(OUTPUTS[unit], shard, part_keys[unit][shard], verify=False)
+                parts.update({shard: made} if made else {})
     facts = _facts(storage, list(keys))
     interactions = known["ingest"] or _manifest("ingest", part_keys["ingest"], there["ingest"], {}, facts)
     questions = known["questions"] or _manifest(
@@ -332,7 +353,7 @@ def _read_all(store: Store, config: RunConfig, items: Sequence[_Read], total: in
         if was_read(store.storage, item.key):
             return whole, 0
         groups = 0
-        while store.storage.exists(f"fragments/{item.key}/{groups:05d}.sessions.arrow"):
+        while store.storage.exists(f"fragments/{item.key}/{_fragment_name(groups, 'sessions')}"):
             groups += 1
         return min(whole - 1, groups * config.ingest.split_mb), 0
 

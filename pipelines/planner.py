@@ -62,7 +62,7 @@ def plan_unit(
         before: The generation that the name points at now, to tell what changed.
     """
     shards = sorted({shard for name in unit.reads for shard in upstream[name]})
-    if stage.whole:
+    if unit.whole:
         reads = [(name, sorted(upstream[name].items())) for name in unit.reads]
         keys: Keys = {0: part_key(stage, unit, reads)} if shards else {}
     else:

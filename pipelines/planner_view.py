@@ -62,7 +62,7 @@ def plan(config: RunConfig, *, append: bool) -> PlanView:
         shards = default_shards(given) if config.shards == "auto" else config.shards
         lines = (_ingest_line(given, len(given)), "the corpus does not exist yet; this run makes it")
         views = [UnitView("ingest", 0, shards, False, "", "not made before")]
-        views += [UnitView(u.name, 0, 1 if s.whole else shards, False, "", "not made before") for s, u in units]
+        views += [UnitView(u.name, 0, 1 if u.whole else shards, False, "", "not made before") for s, u in units]
         return PlanView(shards, lines, tuple(views), _summary(views))
     store = Store.open(config.corpus)
     before = store.generation(config.name) if config.name in store.heads() else None
@@ -100,7 +100,7 @@ def _ingest_view(store: Store, unit: str, keys: Keys, unread: list[Source], befo
 def _view(planned: UnitPlan, store: Store, before: Generation | None, *, exact: bool) -> UnitView:
     to_make = len(planned.missing)
     if not exact:
-        most = 1 if planned.stage.whole else store.shards
+        most = 1 if planned.unit.whole else store.shards
         return UnitView(planned.unit.name, len(planned.keys) - to_make, most, False, "", planned.reason or "new inputs")
     estimate = _estimate(planned, before) if to_make else ""
     return UnitView(planned.unit.name, len(planned.keys) - to_make, to_make, True, estimate, planned.reason)

@@ -32,12 +32,14 @@ class Unit:
         config: The unit's own configuration, plain data; part of every key.
         reads: Units whose parts it reads.
         outputs: Tables of a part.
+        whole: True where one part covers all shards.
     """
 
     name: str
     config: Mapping[str, Any]
     reads: tuple[str, ...]
     outputs: tuple[str, ...]
+    whole: bool = False
 
     @property
     def stage(self) -> str:
@@ -95,7 +97,6 @@ class Stage:
         engine: Where its items run.
         units: The units of a configuration, in order.
         process: Makes the outputs of some units from their inputs, in the units' order.
-        whole: True where one part covers all shards.
         together: True where all missing units of a shard make one item, because they share work.
     """
 
@@ -104,7 +105,6 @@ class Stage:
     engine: Literal["ray", "beam"]
     units: Callable[[RunConfig], list[Unit]]
     process: Process
-    whole: bool = False
     together: bool = False
 
 
