@@ -14,6 +14,8 @@ from pipelines.store import Store
 from schemas.errors import InputError, LockedError, StoreError, TooManyRejectsError, UsageError
 from tests.pipelines.corpora import configure, live, question, run, session, tables, write_lines
 
+EVALUATE = ("evaluate/questions", "evaluate")
+
 
 @pytest.fixture
 def small(tmp_path):
@@ -82,7 +84,11 @@ def test_removing_an_input_equals_a_build_without_it(small, tmp_path):
 def test_a_new_preset_ranks_alone(small, tmp_path):
     run(tmp_path / "c", small)
     second = run(tmp_path / "c", small, **{"rank.presets": ["bm25", "taggraph-tfidf"]})
-    assert {unit for unit, count in second.made.items() if count} == {"rank/taggraph-tfidf", "evaluate"}
+    assert {unit for unit, count in second.made.items() if count} == {
+        "rank/taggraph-tfidf",
+        "evaluate/questions",
+        "evaluate",
+    }
 
 
 def test_missing_parts_alone_are_made_again(logs, tmp_path):
@@ -154,7 +160,7 @@ def test_plan_tells_what_why_and_how_much(small, tmp_path):
     assert planner_view.plan(config, append=False).summary.startswith("nothing to do")
     deeper = planner_view.plan(configure(corpus, small, **{"rank.depth": 7}), append=False)
     todo = {u.unit: (u.to_make, u.reason) for u in deeper.units if u.to_make}
-    assert set(todo) == {"rank/bm25", "rank/bm25-raw", "rank/taggraph-basic", "rank/adaptivegraph", "evaluate"}
+    assert set(todo) == {"rank/bm25", "rank/bm25-raw", "rank/taggraph-basic", "rank/adaptivegraph", *EVALUATE}
     assert todo["rank/bm25"][1] == "configuration changed: rank.depth"
     more = write_lines(tmp_path / "more.jsonl", session("case3", 2, "Miso met a dog.", "How?"))
     appended = planner_view.plan(configure(corpus, more), append=True)

@@ -10,8 +10,9 @@ import pytest
 
 from pipelines import lock
 from pipelines.lock import writing
+from pipelines.parquet import encode_table
 from pipelines.storage import Storage
-from pipelines.store import Store, encode_table
+from pipelines.store import Store
 from schemas.errors import LockedError, StoreError
 from schemas.tables import build
 

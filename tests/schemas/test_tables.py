@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.store import decode_table, encode_table
+from pipelines.parquet import decode_table, encode_table
 from schemas.errors import SchemaError
 from schemas.tables import TABLES, build, empty, schema, validate
 
