@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import shutil
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from pipelines.ray_engine import end_workers, make_workers
+from pipelines.ray_head import READY
 from schemas.config import ComputeConfig
 from schemas.errors import TagloomError
 
@@ -27,8 +31,6 @@ SINGLE_THREADED = {
     "PYTHONSAFEPATH": "1",
 }
 """Environment of workers: one busy process a core, so no library may start threads of its own."""
-OBJECT_STORE_BYTES = 200 << 20
-"""Ray's shared memory; tables never pass through it."""
 
 
 def worker_count(compute: ComputeConfig, private: bool) -> int:
@@ -41,8 +43,7 @@ def worker_count(compute: ComputeConfig, private: bool) -> int:
 class RaySession:
     """Starts or joins Ray when told to, in the background, and ends what it started.
 
-    A local Ray takes seconds to start, which a run spends on ingest. It lives in a thread of its own, because its
-    processes end with the thread that started them: so they also end when this process is killed.
+    A local Ray takes seconds to start, which a run spends on ingest.
     """
 
     def __init__(self, compute: ComputeConfig, private: bool) -> None:
@@ -124,28 +125,61 @@ def connected(compute: ComputeConfig, workers: int) -> Iterator[None]:
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    import ray
+    with ExitStack() as stack:
+        if compute.address:
+            _check_reachable(compute.address)
+            address = compute.address
+        elif "ray" in sys.modules and sys.modules["ray"].is_initialized():
+            address = ""
+        else:
+            address = stack.enter_context(_head(workers))
+        import ray
 
-    logging.getLogger("ray").setLevel(logging.ERROR)  # importing it has set its own level
-    if ray.is_initialized():
-        yield
-        return
-    if compute.address:
-        _check_reachable(compute.address)
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
-    if compute.address:
-        options["address"] = compute.address
-    else:
-        options |= {"num_cpus": workers, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
-    with _code() as folder:
-        try:
-            ray.init(**options, runtime_env={"working_dir": folder, "env_vars": SINGLE_THREADED})
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise _unreachable(compute.address, error) from error
-        try:
+        logging.getLogger("ray").setLevel(logging.ERROR)  # importing it has set its own level
+        if ray.is_initialized():
             yield
+            return
+        with _code() as folder:
+            try:
+                ray.init(
+                    address=address,
+                    log_to_driver=False,
+                    logging_level="error",
+                    configure_logging=False,
+                    runtime_env={"working_dir": folder, "env_vars": SINGLE_THREADED},
+                )
+            except Exception as error:  # Ray raises errors of many kinds here, bare ones among them
+                raise _unreachable(compute.address, error) from error
+        stack.callback(ray.shutdown)
+        yield
+
+
+@contextmanager
+def _head(workers: int) -> Iterator[str]:
+    """Run a local Ray in a process of its own; yields its address."""
+    # Whoever connects must know a secret that only this process and its children have.
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    command = [sys.executable, "-m", "pipelines.ray_head", str(workers)]
+    pipe = subprocess.PIPE
+    environment = {**os.environ, "PYTHONSAFEPATH": "1"}
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        told: list[str] = []
+        reader = threading.Thread(target=told.extend, args=(process.stderr,), daemon=True, name="tagloom-ray-log")
+        reader.start()
+        try:
+            line = next((line for line in process.stdout if line.startswith(READY)), None)
+            if line is None:
+                reader.join(5.0)
+                raise _unreachable(None, RuntimeError("".join(told[-1:]).strip() or "its process ended"))
+            yield line.removeprefix(READY).strip()
         finally:
-            ray.shutdown()
+            process.stdin.close()
+            try:
+                process.wait(20.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 @contextmanager
