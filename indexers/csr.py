@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from scipy import sparse
+import scipy
 
 from schemas.errors import SchemaError
 from schemas.tables import build as build_table
@@ -67,13 +67,15 @@ class Graphs:
         chosen = [name in kinds for name in self.node_kind_names]
         return np.array([*chosen, False])[self.node_kinds]
 
-    def adjacency(self, edges: Bools | None = None) -> sparse.csr_array:
+    def adjacency(self, edges: Bools | None = None) -> scipy.sparse.csr_array:
         """Return the block-diagonal adjacency (N x N, weights) of the chosen edges; all edges by default."""
         nodes = len(self.node_kinds)
         if edges is None:
-            return sparse.csr_array((self.weights, self.indices, self.indptr), shape=(nodes, nodes))
+            return scipy.sparse.csr_array((self.weights, self.indices, self.indptr), shape=(nodes, nodes))
         count = np.concatenate([[0], np.cumsum(edges)])
-        return sparse.csr_array((self.weights[edges], self.indices[edges], count[self.indptr]), shape=(nodes, nodes))
+        return scipy.sparse.csr_array(
+            (self.weights[edges], self.indices[edges], count[self.indptr]), shape=(nodes, nodes)
+        )
 
 
 def expand(starts: Ints, lengths: Ints) -> tuple[Ints, Ints]:
@@ -85,7 +87,7 @@ def expand(starts: Ints, lengths: Ints) -> tuple[Ints, Ints]:
     return numbers, owner
 
 
-def take_rows(matrix: sparse.csr_array, low: Ints, high: Ints) -> sparse.csr_array:
+def take_rows(matrix: scipy.sparse.csr_array, low: Ints, high: Ints) -> scipy.sparse.csr_array:
     """Cut blocks out of a block-diagonal matrix: a block-diagonal one of the blocks `low[i]` up to `high[i]`."""
     rows, block = expand(low, high - low)
     shift = np.cumsum(high - low) - (high - low) - low
@@ -94,7 +96,7 @@ def take_rows(matrix: sparse.csr_array, low: Ints, high: Ints) -> sparse.csr_arr
     indptr = np.concatenate([[0], np.cumsum(length)])
     indices = matrix.indices[entries] + shift[block[row]]
     kind = np.int32 if max(len(entries), len(rows)) < 2**31 else np.int64
-    return sparse.csr_array(
+    return scipy.sparse.csr_array(
         (matrix.data[entries], indices.astype(kind), indptr.astype(kind)), shape=(len(rows), len(rows))
     )
 

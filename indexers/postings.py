@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy import sparse
+import scipy
 
 from schemas import tables
 from schemas.errors import SchemaError
@@ -192,7 +192,7 @@ def _count(tokens: Tokens, case_offsets: Ints, width: int) -> tuple[npt.NDArray[
     if not len(ids):
         nothing = np.zeros(0, dtype=np.int32)
         return np.zeros(cases, dtype=np.int64), nothing, nothing, nothing, nothing
-    by_document = sparse.csr_array(
+    by_document = scipy.sparse.csr_array(
         (np.zeros(len(ids), dtype=np.int8), ids, _narrow(offsets - offsets[0])), shape=(len(offsets) - 1, width)
     )
     by_term = by_document.tocsc()
@@ -212,7 +212,7 @@ def _count(tokens: Tokens, case_offsets: Ints, width: int) -> tuple[npt.NDArray[
     bounds = case_offsets - case_offsets[0]
     case = np.repeat(np.arange(cases, dtype=np.int32), np.diff(bounds))[documents]
     ends = np.append(rows, len(at))
-    by_row = sparse.csr_array((np.arange(len(at)), case, _narrow(ends)), shape=(len(rows), cases))
+    by_row = scipy.sparse.csr_array((np.arange(len(at)), case, _narrow(ends)), shape=(len(rows), cases))
     by_case = by_row.tocsc()
     order, term = by_case.data, by_case.indices
     documents = documents[order] - np.repeat(bounds[:-1], np.diff(by_case.indptr)).astype(np.int32)
@@ -246,7 +246,9 @@ def add_postings(left: Postings, right: Postings) -> Postings:
     rows = rows[np.append(True, rows[1:] != rows[:-1])]
     size = int(np.diff(left.document_offsets).max())
     own, added = (
-        sparse.csr_array((side.counts, side.documents, _narrow(_spread(side, key, rows))), shape=(len(rows), size))
+        scipy.sparse.csr_array(
+            (side.counts, side.documents, _narrow(_spread(side, key, rows))), shape=(len(rows), size)
+        )
         for side, key in zip((left, right), keys, strict=True)
     )
     total = own + added

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
+import scipy
 
 from indexers.csr import Bools, Floats, Graphs, Ints, expand, take_rows
 from indexers.scores import Scores
@@ -42,7 +42,7 @@ class Seeds:
 class Walk:
     """Row-stochastic transition of a walk, transposed: entry (target, source), the block-diagonal of all cases."""
 
-    inflow: sparse.csr_array
+    inflow: scipy.sparse.csr_array
     graphs: Graphs
 
 
@@ -180,7 +180,7 @@ def _blocks(graphs: Graphs, case: Ints, seeded: Bools) -> Iterator[tuple[Ints, I
 
 
 def _series(
-    inflow: sparse.csr_array, right: Floats, sizes: Ints, alpha: float, tolerance: float
+    inflow: scipy.sparse.csr_array, right: Floats, sizes: Ints, alpha: float, tolerance: float
 ) -> tuple[Floats, Floats]:
     """Solve ``y = s + alpha M'y`` to an L1 error of `tolerance` / 2 of the sum of y, per block and column.
 
@@ -195,7 +195,9 @@ def _series(
         y, and its sum per block and column, (blocks, columns).
     """
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    member = sparse.csr_array((np.ones(len(right)), np.arange(len(right)), starts), shape=(len(sizes), len(right)))
+    member = scipy.sparse.csr_array(
+        (np.ones(len(right)), np.arange(len(right)), starts), shape=(len(sizes), len(right))
+    )
     if alpha == 0:
         return right, member @ right
     double = inflow * alpha
@@ -231,7 +233,7 @@ def _series(
     return total, member @ total
 
 
-def _tail(y: Singles, middle: Singles, before: Singles, member: sparse.csr_array, sizes: Ints) -> Singles:
+def _tail(y: Singles, middle: Singles, before: Singles, member: scipy.sparse.csr_array, sizes: Ints) -> Singles:
     """Estimate what the series still lacks, where its last two pairs of terms have nearly the same shape."""
     last, earlier = y - middle, middle - before
     norm, norm_earlier = member @ np.abs(last), member @ np.abs(earlier)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy import sparse
+import scipy
 
 from indexers.csr import Graphs, Ints, expand
 from indexers.postings import Postings, Queries
@@ -96,8 +96,8 @@ def traverse(graphs: Graphs, matches: Matches, depth: int = 2, fan_in: int = 8, 
         raise ValueError(f"depth is {depth}, not 0, 1 or 2")
     nodes = len(graphs.node_kinds)
     ontology = graphs.adjacency(graphs.edges_of(("ontology",))).astype(np.bool_)
-    narrow = sparse.diags_array(np.diff(ontology.indptr) <= max_children, dtype=np.bool_)
-    step = (ontology.T + narrow @ ontology + sparse.eye_array(nodes, dtype=np.bool_)).tocsr()
+    narrow = scipy.sparse.diags_array(np.diff(ontology.indptr) <= max_children, dtype=np.bool_)
+    step = (ontology.T + narrow @ ontology + scipy.sparse.eye_array(nodes, dtype=np.bool_)).tocsr()
     topics = graphs.adjacency(graphs.edges_of(("tag_topic",))).astype(np.bool_)
     files = graphs.adjacency(graphs.edges_of(("topic_file",)))
     position = np.full(nodes, -1, np.int64)
@@ -118,7 +118,7 @@ def traverse(graphs: Graphs, matches: Matches, depth: int = 2, fan_in: int = 8, 
         begin, end = matches.offsets[low], matches.offsets[high]
         if end > begin:
             unique, column = np.unique(matches.nodes[begin:end], return_inverse=True)
-            reach = sparse.csr_array(
+            reach = scipy.sparse.csr_array(
                 (np.ones(len(unique), np.bool_), (np.arange(len(unique)), unique)), shape=(len(unique), nodes)
             )
             # Reach grows with the distance, so counts at one distance are differences of counts within.
@@ -126,7 +126,7 @@ def traverse(graphs: Graphs, matches: Matches, depth: int = 2, fan_in: int = 8, 
             for level in range(depth - 1, -1, -1):
                 reach = reach @ step
                 within = within + (reach @ topics).astype(np.int64) * (1 << (_LEVEL * level))
-            named = sparse.csr_array(
+            named = scipy.sparse.csr_array(
                 (np.ones(end - begin, np.int64), column.reshape(-1), matches.offsets[low : high + 1] - begin),
                 shape=(high - low, len(unique)),
             )

@@ -32,7 +32,6 @@ from schemas.ids import fingerprint
 from schemas.tables import build
 from transforms import formats
 from transforms.fragments import FRAGMENT_SCHEMAS, FragmentTables, fragments
-from transforms.merge import merge
 from transforms.records import Record
 
 VERSION = 1
@@ -250,6 +249,8 @@ def _batch(storage: Storage, table: str, key: str, group: int, at: int) -> pa.Ta
 
 def merge_shard(item: _Merge) -> None:
     """Make the parts of one shard that are not there yet."""
+    from transforms.merge import merge  # loads polars, which a run with nothing to do does not need
+
     store = Store(Storage(item.uri), item.shards)
     merged = merge(read_fragments(store.storage, item.batches))
     cases = len(merged.interactions["case_id"].unique())

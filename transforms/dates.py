@@ -13,7 +13,6 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -102,6 +101,8 @@ def resolve(texts: pa.Array | pa.ChunkedArray, times: pa.Array | pa.ChunkedArray
         The resolved dates; impossible ones (30 February) and years outside 1 to 9999 are left out.
     """
     # A list-valued expression keeps the order of appearance and needs no Python object for a row without a date.
+    import polars as pl  # a plan loads this module and needs no polars
+
     series = pl.Series(pl.from_arrow(texts)).cast(pl.String)
     found = pl.DataFrame({"text": series}).select(mention=pl.col("text").str.extract_all(_FIND)).with_row_index("row")
     found = found.filter(pl.col("mention").list.len() > 0).explode("mention", keep_nulls=False, empty_as_null=False)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -82,6 +81,8 @@ def _lists(found: Found | None, count: int, limit: int) -> tuple[pa.Array, npt.N
 
 def summarise(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Cut texts to their first sentences, 160 characters at most; a longer sentence ends at a word and ``…``."""
+    import polars as pl  # a plan loads this module and needs no polars
+
     text = pl.col("text")
     head = text.str.slice(0, 4 * _SUMMARY).str.replace_all(r"\s+", " ").str.strip_chars()
     whole = text.str.len_chars() <= _SUMMARY

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict
@@ -297,6 +296,8 @@ def _quantities(text: Words, flags: _Ints) -> Found:
 
 
 def _quoted(texts: pa.Array) -> Found:
+    import polars as pl  # a plan loads this module and needs no polars
+
     series: Any = pl.Series("quoted", pl.from_arrow(texts))
     found = pl.DataFrame({"quoted": series.str.extract_all(_QUOTED)}).with_row_index("row")
     found = found.filter(pl.col("quoted").list.len() > 0).explode("quoted", keep_nulls=False, empty_as_null=False)

@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import scipy
 from pydantic import BaseModel, ConfigDict, Field
-from scipy import sparse
 
 from schemas.errors import SchemaError
 from schemas.tables import NOTE_FIELDS
@@ -169,7 +169,7 @@ def similar_topics(topic: Ints, attribute: Ints, topics: int, options: Options) 
     place = np.arange(len(order)) - start[topic[order]]
     prefix = order[(place <= size[topic[order]] - least) & (held_by[attribute[order]] <= options.hub_topics)]
     ones = np.ones(len(prefix), np.int32)
-    left = sparse.csr_array((ones, (topic[prefix], attribute[prefix])), shape=(topics, span))
+    left = scipy.sparse.csr_array((ones, (topic[prefix], attribute[prefix])), shape=(topics, span))
     right = left.T.tocsr()
     work = np.zeros(topics + 1, np.int64)
     np.cumsum(left @ np.diff(right.indptr).astype(np.int64), out=work[1:])
