@@ -43,13 +43,20 @@ class RunResult:
     made: Mapping[str, int]
 
 
+def starting_point(store: Store, name: str) -> Generation | None:
+    """Return what a run under a name starts from: what the name points at, or else the generation ``main``."""
+    heads = store.heads()
+    found = next((known for known in (name, "main") if known in heads), None)
+    return Generation(store, found, heads[found]) if found else None
+
+
 def all_sources(store: Store, given: Sequence[Source], before: Generation | None, append: bool) -> list[Source]:
     """Return every input of the generation: those given, those kept from before, and what memories were told.
 
     Args:
         store: The corpus.
         given: Inputs of this run; none means those of before.
-        before: What the name points at now.
+        before: What the run starts from.
         append: Keep the inputs of before as well; a given one replaces one of the same name.
     """
     told = memory_sources(store)
@@ -100,7 +107,7 @@ def run(
     refuse_foreign(storage)
     with writing(storage, wait):
         store = Store.create(config.corpus, default_shards(sources) if config.shards == "auto" else config.shards)
-        before = store.generation(config.name) if config.name in store.heads() else None
+        before = starting_point(store, config.name)
         execution = Execution(store, config, before, progress or Silent())
         with execution.ray:
             every = all_sources(store, sources, before, append)
@@ -148,6 +155,6 @@ def _head(
     settings = config.model_dump(mode="json", exclude={"corpus", "compute", "inputs", "questions"})
     settings.pop("beam")
     head = {"sources": list(taken.sources), "units": units, "config": settings, "pending": {}}
-    if complete or before is None or set(before.units) <= {"ingest", "questions"}:
+    if complete or before is None or before.name != config.name or set(before.units) <= {"ingest", "questions"}:
         return head
     return {**before.head, "sources": head["sources"], "pending": units}

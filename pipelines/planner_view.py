@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipelines import ingest
-from pipelines.driver import all_sources, default_shards
+from pipelines.driver import all_sources, default_shards, starting_point
 from pipelines.planner import Keys, UnitPlan, all_units, plan_unit, unit_fingerprint, whole_parts
 from pipelines.sources import Source, find_sources
 from pipelines.storage import Storage
@@ -65,7 +65,7 @@ def plan(config: RunConfig, *, append: bool) -> PlanView:
         views += [UnitView(u.name, 0, 1 if u.whole else shards, False, "", "not made before") for s, u in units]
         return PlanView(shards, lines, tuple(views), _summary(views))
     store = Store.open(config.corpus)
-    before = store.generation(config.name) if config.name in store.heads() else None
+    before = starting_point(store, config.name)
     sources = all_sources(store, given, before, append)
     unread = ingest.unread(store, config.ingest, sources)
     read = [ingest.source_key(store, config.ingest, s) for s in sources if s not in unread]

@@ -113,7 +113,7 @@ def test_a_name_keeps_its_generation_while_another_runs(small, tmp_path):
     corpus = tmp_path / "c"
     run(corpus, small)
     before = live(corpus)
-    run(corpus, small, name="short", **{"rank.depth": 3})
+    run(corpus, name="short", **{"rank.depth": 3})  # starts from what main has
     assert live(corpus) == before
     assert live(corpus, "short").keys() != before.keys()
     swept = gc(Store.open(str(corpus)))
