@@ -24,7 +24,7 @@ test: $(BIN)/tagloom-ready
 	$(BIN)/python -m pytest -m "not slow"
 
 drill: $(BIN)/tagloom-ready
-	$(BIN)/python -m pytest -m slow --timeout 1200 tests
+	$(BIN)/python -m pytest --timeout 1200 -s tests/integration/test_drill.py tests/integration/test_foreign_folder.py
 
 bench: $(BIN)/tagloom-ready
 	$(BIN)/python tests/benchmarks/bench.py

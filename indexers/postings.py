@@ -6,7 +6,7 @@ are in ascending order, so that a score of any kind is a gather over the rows of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ import scipy
 
 from schemas import tables
 from schemas.errors import SchemaError
-from transforms.tokens import Tokens, tokenize
+from transforms.tokens import Tokens
 
 Ints = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
@@ -69,65 +69,6 @@ class Queries:
     terms: Int32s
 
 
-@dataclass(frozen=True)
-class TextIndex:
-    """Postings of a shard's fields over one vocabulary.
-
-    Attributes:
-        fields: Postings by field: raw, note, tag.
-        terms: (distinct tokens,) Arrow strings; a term's id is its place.
-    """
-
-    fields: Mapping[str, Postings]
-    terms: pa.Array
-
-
-def index_texts(
-    raw: pa.ChunkedArray | pa.Array,
-    extra: pa.ChunkedArray | pa.Array,
-    tags: pa.ChunkedArray | pa.Array,
-    case_offsets: Ints,
-    tag_offsets: Ints,
-) -> TextIndex:
-    """Index a shard's interactions, notes and tags; every text is read and counted once.
-
-    A note's document is its interaction and what the extractor added, so its counts are the sum of both.
-
-    Args:
-        raw: (interactions,) texts of the interactions, cases one after the other, by position.
-        extra: (interactions,) what the note adds to each: its tags and its summary, as one text.
-        tags: (tag nodes,) texts of the tag nodes, cases one after the other, by node.
-        case_offsets: (cases + 1,) where each case's interactions begin.
-        tag_offsets: (cases + 1,) where each case's tag nodes begin.
-
-    Returns:
-        Postings of the fields raw, note and tag. Term ids are in order of first appearance: raw, then extra, then tags.
-    """
-    texts = [_large(column) for column in (raw, extra, tags)]
-    ends = np.cumsum([len(column) for column in texts])
-    tokens = tokenize(pa.chunked_array([chunk for column in texts for chunk in column.chunks], pa.large_string()))
-    case_offsets, tag_offsets = _ints(case_offsets), _ints(tag_offsets)
-    terms = len(tokens.terms)
-    own = build_postings(_part(tokens, 0, ends[0]), case_offsets, terms)
-    added = build_postings(_part(tokens, ends[0], ends[1]), case_offsets, terms)
-    tag = build_postings(_part(tokens, ends[1], ends[2]), tag_offsets, terms)
-    return TextIndex({"raw": own, "note": add_postings(own, added), "tag": tag}, tokens.terms)
-
-
-def _large(texts: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
-    chunked = texts if isinstance(texts, pa.ChunkedArray) else pa.chunked_array([texts])
-    return chunked.cast(pa.large_string())
-
-
-def _ints(values: Any) -> Ints:
-    return np.asarray(values, dtype=np.int64)
-
-
-def _part(tokens: Tokens, first: int, last: int) -> Tokens:
-    offsets = tokens.offsets[first : last + 1]
-    return Tokens(tokens.ids[offsets[0] : offsets[-1]], offsets - offsets[0], tokens.terms)
-
-
 def build_postings(tokens: Tokens, case_offsets: Ints, terms: int | None = None) -> Postings:
     """Count the tokens of documents by case, in time linear in the tokens.
 
@@ -139,7 +80,7 @@ def build_postings(tokens: Tokens, case_offsets: Ints, terms: int | None = None)
     Returns:
         Postings whose term ids are those of `tokens`.
     """
-    case_offsets = _ints(case_offsets)
+    case_offsets = np.asarray(case_offsets, dtype=np.int64)
     width = len(tokens.terms) if terms is None else terms
     starts = tokens.offsets[case_offsets]
     parts = [_count(tokens, case_offsets[a : b + 1], width) for a, b in _groups(starts, width)]

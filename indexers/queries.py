@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from indexers.postings import Int32s, Postings, Queries
 from indexers.scores import Floats, Ints, Scores
-from transforms.tokens import tokenize
+from transforms.tokens import Tokens, tokenize
 
 _CHUNK = 1 << 16
 """Entries looked at in one go; bounds the memory of `gather`."""
@@ -27,6 +27,15 @@ def lookup(vocabulary: pa.Table, tokens: pa.Array) -> Int32s:
     ids[found.drop_null().to_numpy()] = terms
     result: Int32s = ids[wanted.indices.to_numpy()]
     return result
+
+
+def numbered(vocabulary: pa.Table, tokens: Tokens) -> Tokens:
+    """Number tokens by a vocabulary; terms that it lacks follow its own, in order of first appearance."""
+    ids = lookup(vocabulary, tokens.terms)
+    new = np.flatnonzero(ids < 0)
+    ids[new] = vocabulary.num_rows + np.arange(len(new), dtype=np.int32)
+    added = tokens.terms.take(pa.array(new)).cast(pa.string())
+    return Tokens(ids[tokens.ids], tokens.offsets, pa.concat_arrays([*vocabulary["term"].chunks, added]))
 
 
 def questions_to_queries(texts: pa.ChunkedArray | pa.Array, case: Ints, vocabulary: pa.Table) -> Queries:

@@ -45,6 +45,7 @@ def _show_run(result: Any, as_json: bool) -> None:
             unit.partition("/")[2]: m.stats["no_seeds"] for unit, m in manifests.items() if m.stats.get("no_seeds")
         },
         "metrics": metrics,
+        "comparisons": generation.table("comparisons").to_pylist() if metrics else [],
     }
     if as_json:
         console.emit_json(summary)
@@ -60,6 +61,8 @@ def _show_run(result: Any, as_json: bool) -> None:
         console.emit("repaired: " + ", ".join(f"{name} {count:,}" for name, count in summary["repairs"].items()))
     if metrics:
         _show_metrics(metrics)
+        _show_comparisons(summary["comparisons"])
+        _show_apart(metrics, summary["questions"])
     total = sum(result.seconds.values())
     spent = ", ".join(f"{stage} {console.duration(took)}" for stage, took in result.seconds.items())
     console.emit(f"\ntook {console.duration(total)} ({spent}); {sum(result.made.values()):,} parts made")
@@ -84,15 +87,36 @@ def _show_metrics(metrics: Sequence[dict[str, Any]]) -> None:
             "mean [95 % bootstrap interval by case]"
         )
         console.emit(console.results_table(metrics, level, SHOWN_METRICS))
-    apart = [
-        m for m in metrics if m["scope"] == "unanswerable" and m["level"] == "interaction" and m["metric"] == "mrr"
+
+
+def _show_comparisons(comparisons: Sequence[dict[str, Any]]) -> None:
+    """Show how each preset differs from the first one."""
+    pairs = [c for c in comparisons if c["level"] == "interaction" and c["metric"] == "mrr"]
+    pairs = [c for c in pairs if c["retriever"] == pairs[0]["retriever"]]
+    if not pairs or pairs[0]["low"] is None:
+        return
+    rows = [
+        [
+            c["baseline"],
+            f"{-c['difference']:+.3f} [{-c['high']:+.3f}, {-c['low']:+.3f}]",
+            f"{c['p_value']:.4f}",
+            f"{c['p_holm']:.4f}",
+        ]
+        for c in pairs
     ]
-    if apart:
-        console.emit(
-            f"\napart: {apart[0]['questions']:,} of these are marked unanswerable (mrr "
-            + ", ".join(f"{m['retriever']} {m['mean']:.3f}" for m in apart)
-            + ")"
-        )
+    console.emit(f"\npaired difference of mrr to {pairs[0]['retriever']} (interaction), sign-flip p by case")
+    console.emit(console.table(["preset", "difference", "p", "p (Holm)"], rows, "llrr"))
+
+
+def _show_apart(metrics: Sequence[dict[str, Any]], questions: int) -> None:
+    """Show what the tables leave out, and the questions that are marked unanswerable."""
+    own = [m for m in metrics if m["level"] == "interaction" and m["metric"] == "mrr"]
+    scored = next((m["questions"] for m in own if m["scope"] == "all"), 0)
+    marked = [m for m in own if m["scope"] == "unanswerable"]
+    console.emit(f"\napart: {questions - scored:,} questions without evidence at interaction level are not scored")
+    if marked:
+        figures = ", ".join(f"{m['retriever']} {m['mean']:.3f}" for m in marked)
+        console.emit(f"apart: {marked[0]['questions']:,} scored ones are marked unanswerable; their mrr: {figures}")
 
 
 def _show_places(summary: dict[str, Any], evaluated: bool) -> None:

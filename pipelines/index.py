@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 
 from indexers import postings as lists
 from indexers.csr import matrices
-from indexers.queries import lookup
+from indexers.queries import numbered
 from indexers.traversal import tag_texts
 from pipelines.stage import Inputs, Output, Stage, Unit
 from schemas.config import RunConfig
 from schemas.tables import NOTE_FIELDS
 from transforms.interactions import full_text
-from transforms.tokens import Tokens, tokenize
+from transforms.tokens import tokenize
 
 Ints = npt.NDArray[np.int64]
 
@@ -65,19 +65,9 @@ def _note(inputs: Inputs) -> Output:
     known = inputs.table("index/raw", "vocabulary")
     notes = inputs.table("extract", "notes", ["case_id", *NOTE_FIELDS, "summary"])
     cases, offsets = case_offsets(notes)
-    tokens = _over(known, tokenize(note_text(notes)))
+    tokens = numbered(known, tokenize(note_text(notes)))
     both = lists.add_postings(lists.from_table(raw, "raw"), lists.build_postings(tokens, offsets))
     return _output(lists.to_table(both, cases, "note"), tokens.terms)
-
-
-def _over(vocabulary: pa.Table, tokens: Tokens) -> Tokens:
-    """Number tokens by a vocabulary, which those that it lacks extend."""
-    ids = lookup(vocabulary, tokens.terms)
-    new = np.flatnonzero(ids < 0)
-    ids[new] = vocabulary.num_rows + np.arange(len(new), dtype=np.int32)
-    added = tokens.terms.take(pa.array(new)).cast(pa.string())
-    terms = pa.concat_arrays([vocabulary["term"].combine_chunks(), added])
-    return Tokens(ids[tokens.ids], tokens.offsets, terms)
 
 
 def _graph(inputs: Inputs, kind: str) -> Output:
@@ -86,7 +76,7 @@ def _graph(inputs: Inputs, kind: str) -> Output:
     cases = made["case_id"].cast(pa.string()).combine_chunks()
     texts, owners = tag_texts(nodes, kind)
     offsets = np.searchsorted(pc.index_in(owners, value_set=cases).to_numpy(), np.arange(len(cases) + 1))
-    tokens = _over(inputs.table("index/note", "vocabulary"), tokenize(texts))
+    tokens = numbered(inputs.table("index/note", "vocabulary"), tokenize(texts))
     counted = lists.build_postings(tokens, offsets)
     out = _output(lists.to_table(counted, cases.to_pylist(), "tag"), tokens.terms)
     return Output({"matrices": made, **out.tables})

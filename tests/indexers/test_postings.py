@@ -13,13 +13,13 @@ from indexers.postings import (
     add_postings,
     build_postings,
     from_table,
-    index_texts,
     to_table,
     vocabulary_table,
 )
 from indexers.queries import distinct, gather, lookup, questions_to_queries, token_rows
 from indexers.tfidf import drop_common, overlap_scores, tfidf_scores
 from schemas import tables
+from tests.indexers.tools import index_texts
 from transforms.tokens import tokenize, tokenize_one
 
 corpora = st.lists(st.lists(st.text("abcd ", max_size=12), max_size=5), max_size=5)
@@ -124,12 +124,12 @@ def test_the_note_field_counts_both_texts(cases):
     extra = [[b for _, b in c] for c in cases]
     both = [[f"{a} {b}" for a, b in c] for c in cases]
     tags = [["tag a"] for _ in cases]
-    index = index_texts(flat(raw), flat(extra), flat(tags), offsets_of(cases), offsets_of(tags))
-    terms = index.terms.to_pylist()
-    assert plain(index.fields["raw"], terms) == counted(raw, terms)
-    assert plain(index.fields["note"], terms) == counted(both, terms)
-    assert plain(index.fields["tag"], terms) == counted(tags, terms)
-    assert index.fields["note"].lengths.tolist() == [len(tokenize_one(d)) for c in both for d in c]
+    fields, all_terms = index_texts(flat(raw), flat(extra), flat(tags), offsets_of(cases), offsets_of(tags))
+    terms = all_terms.to_pylist()
+    assert plain(fields["raw"], terms) == counted(raw, terms)
+    assert plain(fields["note"], terms) == counted(both, terms)
+    assert plain(fields["tag"], terms) == counted(tags, terms)
+    assert fields["note"].lengths.tolist() == [len(tokenize_one(d)) for c in both for d in c]
 
 
 def test_postings_of_other_documents_do_not_add():

@@ -3,10 +3,11 @@ import pyarrow as pa
 import pytest
 
 from indexers import csr, presets, rank, traversal
-from indexers.postings import index_texts, to_table, vocabulary_table
+from indexers.postings import to_table, vocabulary_table
 from indexers.scores import Scores
 from schemas import tables
 from schemas.errors import SchemaError, UsageError
+from tests.indexers.tools import index_texts
 from transforms.graphs import taggraph
 
 LIST = pa.list_(pa.string())
@@ -54,7 +55,7 @@ def make(cases, questions):
     offsets = np.concatenate([[0], np.cumsum([len(items) for items in cases.values()])])
     tag_offsets = np.concatenate([[0], np.cumsum([owner.to_pylist().count(c) for c in names])])
     extra = pa.array([" ".join(r[4]).replace("/", " ") for r in rows], pa.string())
-    index = index_texts(pa.array([r[3] for r in rows], pa.string()), extra, texts, offsets, tag_offsets)
+    fields, terms = index_texts(pa.array([r[3] for r in rows], pa.string()), extra, texts, offsets, tag_offsets)
     size = len(questions)
     empty = pa.array([[]] * size, LIST)
     asked = {
@@ -73,8 +74,8 @@ def make(cases, questions):
     return {
         "interactions": interactions,
         "questions": tables.build("questions", asked),
-        "postings": pa.concat_tables([to_table(index.fields[f], names, f) for f in ("raw", "note", "tag")]),
-        "vocabulary": vocabulary_table(index.terms),
+        "postings": pa.concat_tables([to_table(fields[f], names, f) for f in ("raw", "note", "tag")]),
+        "vocabulary": vocabulary_table(terms),
         "matrices": csr.matrices(nodes, edges),
     }
 
