@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +19,12 @@ from pipelines.store import Generation, Manifest, Store, refuse_foreign
 from schemas.config import RunConfig
 from schemas.errors import InputError, TooManyRejectsError
 
+log = logging.getLogger(__name__)
+
 MEMORY = "memory/"
 """Folder of a corpus that holds what its memories were told, as files of the tagloom format."""
 MB_PER_SHARD = 8
+LARGE_SHARD_BYTES = 128 << 20
 SMALL_BYTES = 20 << 20
 """New input above which Ray starts while ingest is at work."""
 MAX_SHARDS = 4096
@@ -109,8 +113,9 @@ def run(
         store = Store.create(config.corpus, default_shards(sources) if config.shards == "auto" else config.shards)
         before = starting_point(store, config.name)
         execution = Execution(store, config, before, progress or Silent())
+        every = all_sources(store, sources, before, append)
+        _warn_of_large_shards(store, every)
         with execution.ray:
-            every = all_sources(store, sources, before, append)
             unread = sum(source.bytes for source in ingest.unread(store, config.ingest, every))
             if stages and unread > SMALL_BYTES:
                 execution.ray.start()
@@ -122,6 +127,20 @@ def run(
         head = _head(execution.manifests, taken, config, before, complete=bool(stages))
         store.move_head(config.name, head)
     return RunResult(Generation(store, config.name, head), execution.manifests, execution.seconds, execution.made)
+
+
+def _warn_of_large_shards(store: Store, sources: Sequence[Source]) -> None:
+    """Say so where a corpus has outgrown its shards, whose number is fixed: workers hold a shard in memory."""
+    each = sum(source.bytes for source in sources) // store.shards
+    if each > LARGE_SHARD_BYTES:
+        log.warning(
+            "%s has %d shards with some %d MB of input each, and a worker holds one in memory; a new corpus of the "
+            "same inputs would have %d (--set shards=N)",
+            store.storage.uri,
+            store.shards,
+            each >> 20,
+            default_shards(sources),
+        )
 
 
 def check_rejects(config: RunConfig, result: RunResult) -> None:

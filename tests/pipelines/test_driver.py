@@ -218,6 +218,14 @@ def test_memory_storage_works_without_workers(small, tmp_path):
     assert hits["text"].to_pylist() == ["My cat number 3 is called Miso.\nA lovely name."]
 
 
+def test_a_corpus_that_has_outgrown_its_shards_is_told(small, tmp_path, monkeypatch, caplog):
+    run(tmp_path / "c", small)
+    assert not caplog.messages
+    monkeypatch.setattr(driver, "LARGE_SHARD_BYTES", 1)
+    run(tmp_path / "c", small)
+    assert "has 8 shards with some 0 MB of input each" in caplog.messages[0]
+
+
 def test_query_errors_help(small, tmp_path):
     run(tmp_path / "c", small)
     generation = Store.open(str(tmp_path / "c")).generation()
