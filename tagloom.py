@@ -150,5 +150,5 @@ def run(
     base = {**(config if isinstance(config, Mapping) else {}), **settings}
     loaded = load_config(path, overrides, base)
     result = drive(loaded, append=append, wait=wait)
-    check_rejects(loaded, result)
+    check_rejects(result)
     return result

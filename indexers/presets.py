@@ -59,6 +59,24 @@ class Preset:
     seed_power: float = 2.0
 
 
+_TEXT = ("method", "version", "field", "stopword_share")
+FIELDS: dict[str, tuple[str, ...]] = {
+    "bm25": (*_TEXT, "k1", "b", "epsilon"),
+    "traversal": (*_TEXT, "graph", "content", "depth", "fan_in", "max_children"),
+    "diffusion": (
+        *_TEXT,
+        "graph",
+        "content",
+        "alpha",
+        "tolerance",
+        "without_edges",
+        "file_seeds",
+        "undirected",
+        "seed_power",
+    ),
+}
+"""By method, the fields that its ranking depends on; others do not touch it."""
+
 _ADAPTIVE = Preset(
     "adaptivegraph",
     "PageRank from matched tags and similar files over the tag graph with chronological edges",

@@ -110,9 +110,13 @@ def gather(
     start = postings.indptr[row]
     size = postings.indptr[row + 1] - start
     total = np.append(0, np.cumsum(size))
+    # Chunks end where a question does, so that a sum is the same whatever else is asked in the same call.
+    ends = np.flatnonzero(np.diff(question, append=-1)) + 1
     first = 0
     while first < len(known):
-        last = max(int(np.searchsorted(total, total[first] + _CHUNK, side="right")) - 1, first + 1)
+        fitting = int(np.searchsorted(total, total[first] + _CHUNK, side="right")) - 1
+        place_of_end = max(int(np.searchsorted(ends, fitting, side="right")) - 1, int(np.searchsorted(ends, first + 1)))
+        last = int(ends[place_of_end])
         part = slice(first, last)
         entry = np.arange(total[first], total[last]) + np.repeat(start[part] - total[part], size[part])
         document = postings.documents[entry]

@@ -22,7 +22,7 @@ def run(config: RunConfig, *, stages: Sequence[str], append: bool, wait: float, 
 
     result = driver.run(config, stages=stages, append=append, wait=wait, progress=console.progress(quiet, as_json))
     _show_run(result, as_json)
-    driver.check_rejects(config, result)
+    driver.check_rejects(result)
 
 
 def _show_run(result: Any, as_json: bool) -> None:
@@ -37,7 +37,7 @@ def _show_run(result: Any, as_json: bool) -> None:
         "questions": asked.rows("questions"),
         "rejects": asked.rows("rejects"),
         "reject_reasons": _reasons(generation.store, asked),
-        "repairs": dict(ingested.run["repairs"]),
+        "repairs": dict(result.facts["repairs"]),
         "seconds": {stage: round(spent, 2) for stage, spent in result.seconds.items()},
         "parts_made": dict(result.made),
         "notes": manifests["extract"].stats if "extract" in manifests else {},

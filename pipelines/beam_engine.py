@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import os
 import re
 import threading
@@ -14,9 +15,11 @@ from typing import Any, Generic, TypeVar
 from pipelines.progress import Progress
 from schemas import errors
 from schemas.errors import FAULT, ConfigError, TagloomError
+from schemas.ids import nearest
 
 T = TypeVar("T")
 POLL_SECONDS = 0.25
+LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner")
 
 
 def run_map(
@@ -51,6 +54,7 @@ def run_map(
     runner = str(given.pop("runner", "FnApiRunner"))
     if runner == "FnApiRunner":
         given = {"direct_running_mode": "multi_threading", "direct_num_workers": min(4, os.cpu_count() or 1)} | given
+    _check_options(runner, given, list(PipelineOptions([]).get_all_options()))
     flags = [f"--{key}" if value is True else f"--{key}={value}" for key, value in given.items() if value is not False]
     try:
         pipeline = apache_beam.Pipeline(runner=_runner(runner), options=PipelineOptions(flags))
@@ -62,6 +66,7 @@ def run_map(
         ) from error
     spread = pipeline | f"{label} items" >> apache_beam.Create(list(items)) | apache_beam.Reshuffle()
     _ = spread | label >> apache_beam.Map(_Guarded(function))
+    _quieten()
     failures: list[BaseException] = []
 
     def work() -> None:
@@ -75,6 +80,30 @@ def run_map(
     _watch(thread, items, progress, measure)
     if failures:
         raise _unwrapped(failures[0], label) from failures[0]
+
+
+def _quieten() -> None:
+    """Keep Beam from printing what its workers raise, which arrives here as an error; unless somebody asked for it."""
+    for name in ("apache_beam", "apache_beam.runners"):
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.CRITICAL)
+
+
+def _check_options(runner: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Check the options of the local runners, which pass over what they do not know.
+
+    Raises:
+        ConfigError: One is not known.
+    """
+    unknown = [key for key in given if key not in known] if runner in LOCAL_RUNNERS else []
+    if unknown:
+        guess = nearest(unknown[0], known)
+        raise ConfigError(
+            f"{runner} has no option '{unknown[0]}'",
+            where=f"beam.{unknown[0]}",
+            remedy=f"Did you mean '{guess}'?" if guess else "See Beam's documentation of pipeline options.",
+        )
 
 
 def _watch(

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from pydantic import ValidationError
 
 from pipelines import ingest
 from pipelines.execute import Execution
 from pipelines.lock import writing
 from pipelines.planner import all_units
 from pipelines.progress import Progress, Silent
-from pipelines.sources import Source, find_sources
+from pipelines.sources import Source, distinguished, find_sources
 from pipelines.stage import STAGES
 from pipelines.storage import Storage
 from pipelines.store import Generation, Manifest, Store, refuse_foreign
 from schemas.config import RunConfig
-from schemas.errors import InputError, TooManyRejectsError
+from schemas.errors import ConfigError, InputError, TooManyRejectsError
 
 log = logging.getLogger(__name__)
 
 MEMORY = "memory/"
 """Folder of a corpus that holds what its memories were told, as files of the tagloom format."""
+OWN_FORMAT = "tagloom"
+"""Format of question files and of what memories were told."""
 MB_PER_SHARD = 8
 LARGE_SHARD_BYTES = 128 << 20
 SMALL_BYTES = 20 << 20
@@ -39,12 +43,71 @@ class RunResult:
         manifests: Unit -> its manifest.
         seconds: Stage -> seconds spent in it, in order.
         made: Unit -> parts made (the others were there).
+        facts: What ingest counted over all sources: ``records``, ``repairs``, ``sources``.
+        config: The configuration that held, with what it took over from the generation before.
     """
 
     generation: Generation
     manifests: Mapping[str, Manifest]
     seconds: Mapping[str, float]
     made: Mapping[str, int]
+    facts: Mapping[str, Any]
+    config: RunConfig
+
+
+def given_sources(config: RunConfig, storage: Storage) -> list[Source]:
+    """Return the inputs and question files that a run names; the corpus itself, if it lies among them, is no input.
+
+    Raises:
+        InputError: One does not exist or cannot be read.
+    """
+    corpus = storage.absolute
+    logs = find_sources(config.inputs, without=corpus) if config.inputs else []
+    asked = find_sources(config.questions, format=OWN_FORMAT, without=corpus) if config.questions else []
+    named = {source.uri for source in asked}
+    return distinguished([*(source for source in logs if source.uri not in named), *asked])
+
+
+def open_store(config: RunConfig, sources: Sequence[Source]) -> Store:
+    """Open the run's corpus, or make it; the caller holds the lock.
+
+    Raises:
+        ConfigError: The corpus has another number of shards than the configuration wants.
+        StoreError: It cannot be opened.
+    """
+    store = Store.create(config.corpus, default_shards(sources) if config.shards == "auto" else config.shards)
+    if config.shards not in ("auto", store.shards):
+        raise ConfigError(
+            f"the corpus has {store.shards} shards, not {config.shards}; their number is fixed when it is made",
+            where=config.corpus,
+            remedy="Leave 'shards' out, or name another corpus.",
+        )
+    return store
+
+
+def continued(config: RunConfig, before: Generation | None, append: bool) -> RunConfig:
+    """Return the settings of a run that goes on from a generation: its settings, under those given now.
+
+    A run that names all of its inputs states everything anew and takes nothing over.
+    """
+    if before is None or not (append or not (config.inputs or config.questions)):
+        return config
+    try:
+        return RunConfig.model_validate(_over(dict(before.head["config"]), config.model_dump(exclude_unset=True)))
+    except ValidationError as error:
+        raise ConfigError(
+            f"the settings of generation '{before.name}' are not those of this version: {error.errors()[0]['loc']}",
+            where=config.corpus,
+            remedy="Name the inputs again, so that the run takes no setting over.",
+        ) from error
+
+
+def _over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        merged[key] = _over(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
 
 
 def starting_point(store: Store, name: str) -> Generation | None:
@@ -61,20 +124,24 @@ def all_sources(store: Store, given: Sequence[Source], before: Generation | None
         store: The corpus.
         given: Inputs of this run; none means those of before.
         before: What the run starts from.
-        append: Keep the inputs of before as well; a given one replaces one of the same name.
+        append: Keep the inputs of before as well; a given one replaces what the same file held then.
     """
     told = memory_sources(store)
     kept = ingest.known_sources(store, before.head["sources"]) if before and (append or not given) else []
-    fresh = {source.name for source in [*given, *told]}
-    return [*(s for s in kept if s.name not in fresh and not s.name.startswith(MEMORY)), *given, *told]
+    kept = [source for source in kept if not source.name.startswith(MEMORY)]
+    names = {source.uri: source.name for source in kept}
+    again = [replace(source, name=names[source.uri]) for source in given if source.uri in names]
+    new = distinguished([s for s in given if s.uri not in names], names.values())
+    renewed = {source.uri for source in again}
+    return [*(s for s in kept if s.uri not in renewed), *again, *new, *told]
 
 
 def memory_sources(store: Store) -> list[Source]:
     """Return the logs that `tagloom.Memory` wrote into the corpus."""
     if not any(True for _ in store.storage.walk(MEMORY.rstrip("/"))):
         return []
-    found = find_sources([store.storage.fs.unstrip_protocol(store.storage.path(MEMORY.rstrip("/")))])
-    return [Source(MEMORY + s.name, s.uri, s.bytes, s.digest) for s in found]
+    folder = store.storage.fs.unstrip_protocol(store.storage.path(MEMORY.rstrip("/")))
+    return [replace(source, name=MEMORY + source.name) for source in find_sources([folder], format=OWN_FORMAT)]
 
 
 def default_shards(sources: Sequence[Source]) -> int:
@@ -103,15 +170,18 @@ def run(
     Raises:
         TagloomError: Anything that a user must mend; finished parts stay for the next try.
     """
-    all_units(config, stages)
-    sources = find_sources([*config.inputs, *config.questions])
     storage = Storage(config.corpus)
+    sources = given_sources(config, storage)
     if not sources and not storage.exists("corpus.json"):
         raise InputError("no corpus here and no input given", where=config.corpus, remedy="Name input files.")
     refuse_foreign(storage)
-    with writing(storage, wait):
-        store = Store.create(config.corpus, default_shards(sources) if config.shards == "auto" else config.shards)
+    with writing(storage, wait) as held:
+        if not storage.exists("corpus.json"):
+            all_units(config, stages)  # a setting that is wrong must not leave a corpus behind
+        store = open_store(config, sources)
         before = starting_point(store, config.name)
+        config = continued(config, before, append)
+        all_units(config, stages)
         execution = Execution(store, config, before, progress or Silent())
         every = all_sources(store, sources, before, append)
         _warn_of_large_shards(store, every)
@@ -124,9 +194,11 @@ def run(
             execution.keep(taken.interactions, execution.seconds["ingest"], taken.made)
             execution.keep(taken.questions, execution.seconds["ingest"], taken.made)
             execution.run(stages)
+        held.check()
         head = _head(execution.manifests, taken, config, before, complete=bool(stages))
         store.move_head(config.name, head)
-    return RunResult(Generation(store, config.name, head), execution.manifests, execution.seconds, execution.made)
+    generation = Generation(store, config.name, head)
+    return RunResult(generation, execution.manifests, execution.seconds, execution.made, taken.facts, config)
 
 
 def _warn_of_large_shards(store: Store, sources: Sequence[Source]) -> None:
@@ -143,14 +215,15 @@ def _warn_of_large_shards(store: Store, sources: Sequence[Source]) -> None:
         )
 
 
-def check_rejects(config: RunConfig, result: RunResult) -> None:
+def check_rejects(result: RunResult) -> None:
     """Raise where the share of rejects is above the limit.
 
     Raises:
         TooManyRejectsError: It is.
     """
+    config = result.config
     rejects = result.manifests["questions"].rows("rejects")
-    records = int(result.manifests["ingest"].run["records"])
+    records = int(result.facts["records"])
     share = rejects / max(1, records)
     if share > config.ingest.max_reject_share:
         raise TooManyRejectsError(
@@ -173,7 +246,8 @@ def _head(
     units = {unit: manifest.fingerprint for unit, manifest in manifests.items()}
     settings = config.model_dump(mode="json", exclude={"corpus", "compute", "inputs", "questions"})
     settings.pop("beam")
-    head = {"sources": list(taken.sources), "units": units, "config": settings, "pending": {}}
+    facts = {"records": taken.facts["records"], "repairs": dict(taken.facts["repairs"])}
+    head = {"sources": list(taken.sources), "units": units, "config": settings, "pending": {}, "facts": facts}
     if complete or before is None or before.name != config.name or set(before.units) <= {"ingest", "questions"}:
         return head
     return {**before.head, "sources": head["sources"], "pending": units}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.lock import writing
-from pipelines.storage import TEMPORARY
+from pipelines.storage import is_temporary
 from pipelines.store import Store
 from schemas.errors import UsageError
 
@@ -61,7 +61,7 @@ def gc(store: Store, *, dry_run: bool = False, drop: tuple[str, ...] = (), wait:
         StoreError: A live manifest is damaged.
         LockedError: A run holds the corpus.
     """
-    with writing(store.storage, wait):
+    with writing(store.storage, wait) as held:
         heads = store.heads()
         if unknown := [name for name in drop if name not in heads]:
             raise UsageError(
@@ -75,13 +75,15 @@ def gc(store: Store, *, dry_run: bool = False, drop: tuple[str, ...] = (), wait:
             store.storage.write_json("heads.json", rest)
         doomed, size, kept = [], 0, 0
         for path, bytes_ in store.storage.walk():
-            managed = path.startswith(("tables/", "fragments/", "manifests/")) or TEMPORARY in path
-            if managed and path not in live:
+            managed = path.startswith(("tables/", "fragments/", "manifests/"))
+            beside = path.startswith(("corpus.json.", "heads.json.", "lock.json.")) and is_temporary(path)
+            if (managed or beside) and path not in live:
                 doomed.append(path)
                 size += bytes_
             else:
                 kept += 1
         if not dry_run:
+            held.check()
             # Manifests go first: one that names removed files would be taken for finished work.
             for path in sorted(doomed, key=lambda name: not name.endswith(".json")):
                 store.storage.remove(path)

@@ -22,6 +22,7 @@ from pipelines.stage import Inputs, Output, Stage, Unit
 from schemas.config import RunConfig
 from schemas.tables import NOTE_FIELDS
 from transforms.interactions import full_text
+from transforms.tokens import VERSION as TOKENS_VERSION
 from transforms.tokens import tokenize
 
 Ints = npt.NDArray[np.int64]
@@ -29,7 +30,7 @@ Ints = npt.NDArray[np.int64]
 
 def units(config: RunConfig) -> list[Unit]:
     """Units raw, note, and one a graph kind."""
-    settings = config.index.model_dump(mode="json")
+    settings = {**config.index.model_dump(mode="json"), "tokens": TOKENS_VERSION}
     text = ("vocabulary", "postings")
     return [
         Unit("index/raw", settings, ("ingest",), text),

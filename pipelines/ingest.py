@@ -8,22 +8,21 @@ only shards whose cases changed are made again.
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import fsspec
 import pyarrow as pa
-import xxhash
 
 from pipelines import beam_engine
-from pipelines.planner import Keys, unit_fingerprint, whole_parts
+from pipelines.digests import RowDigest
+from pipelines.planner import Keys, finished, unit_fingerprint, whole_parts
 from pipelines.progress import Progress
-from pipelines.sources import Source
+from pipelines.sources import Hashing, Source
 from pipelines.storage import Storage
 from pipelines.store import Manifest, Part, Store
 from schemas.config import IngestConfig, RunConfig
@@ -50,12 +49,21 @@ _KEYED = {"ingest": ("sessions", "interactions"), "questions": ("questions", "re
 
 @dataclass(frozen=True)
 class Taken:
-    """What ingest yields: its two manifests, the keys of the sources read, and how many parts were made."""
+    """What ingest yields.
+
+    Attributes:
+        interactions: Manifest of the unit `ingest`.
+        questions: Manifest of the unit `questions`.
+        sources: Keys of the sources.
+        made: Parts made.
+        facts: ``records`` read, ``repairs`` by kind, and the ``sources``, of this very set of sources.
+    """
 
     interactions: Manifest
     questions: Manifest
     sources: tuple[str, ...]
     made: int
+    facts: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,7 @@ class _Read:
 
 @dataclass(frozen=True)
 class _Merge:
-    """Work item of the second step: where the batches of one shard lie, and the keys to write under."""
+    """Work item of the second step: where the batches of one shard lie, and the units to write, with their keys."""
 
     uri: str
     shards: int
@@ -85,8 +93,11 @@ class _Merge:
 
 def source_key(store: Store, config: IngestConfig, source: Source) -> str:
     """Return the key of what reading a source yields."""
-    own = config.model_dump(mode="json", exclude={"max_reject_share"})
-    return fingerprint(["read", VERSION, source.name, source.digest, own, store.shards])
+    own = config.model_dump(mode="json", exclude={"max_reject_share", "split_mb"})
+    if source.format:
+        own |= {"format": source.format, "encoding": "auto"}
+    readers = formats.versions(own["format"])
+    return fingerprint(["read", VERSION, source.name, source.digest, own, readers, store.shards])
 
 
 def source_manifest(storage: Storage, key: str) -> dict[str, Any]:
@@ -112,7 +123,7 @@ def unread(store: Store, config: IngestConfig, sources: Sequence[Source]) -> lis
 def known_sources(store: Store, keys: Sequence[str]) -> list[Source]:
     """Return the sources behind keys, as they were when read."""
     found = [source_manifest(store.storage, key)["source"] for key in keys]
-    return [Source(f["name"], f["uri"], f["bytes"], f["digest"]) for f in found]
+    return [Source(**f) for f in found]
 
 
 # -- read -------------------------------------------------------------------------------------------------------------
@@ -150,16 +161,30 @@ def read_source(item: _Read) -> None:
     storage = Storage(item.uri)
     try:
         with fsspec.open(item.source.uri, "rb") as stream:
-            _read_stream(storage, item, cast(BinaryIO, stream))
+            hashing = Hashing(stream, item.source.bytes)
+            manifest = _read_stream(storage, item, cast(BinaryIO, hashing))
+            while hashing.read(1 << 20):
+                pass
     except OSError as error:
         raise InputError(f"cannot be read: {error}", where=item.source.uri) from error
+    if item.source.hashed and hashing.hexdigest() != item.source.digest:
+        raise InputError(
+            "the file has changed since it was looked at",
+            where=item.source.uri,
+            remedy="Run again, naming it as an input.",
+        )
+    storage.write_json(f"fragments/{item.key}/manifest.json", manifest)
 
 
-def _read_stream(storage: Storage, item: _Read, stream: BinaryIO) -> None:
+def open_source(stream: BinaryIO, source: Source, config: IngestConfig) -> formats.Reading:
+    """Open a source with the settings that hold for it."""
+    chosen, encoding = (source.format, "auto") if source.format else (config.format, config.encoding)
+    return formats.read_source(stream, source.name, chosen, config.unit, _zone(config.timezone), encoding)
+
+
+def _read_stream(storage: Storage, item: _Read, stream: BinaryIO) -> dict[str, Any]:
     config = item.config
-    reading = formats.read_source(
-        stream, item.source.name, config.format, config.unit, _zone(config.timezone), config.encoding
-    )
+    reading = open_source(stream, item.source, config)
     counted: Counter[str] = Counter()
     digests: dict[int, dict[str, Any]] = {}
     groups: list[list[int]] = []
@@ -176,8 +201,8 @@ def _read_stream(storage: Storage, item: _Read, stream: BinaryIO) -> None:
         if writing is not None:
             writing.result()
     files = [_fragment_name(n, table) for n in range(len(groups)) for table in FRAGMENT_SCHEMAS]
-    manifest = {
-        "source": {**item.source.__dict__},
+    return {
+        "source": asdict(item.source),
         "format": reading.reader.NAME,
         "unit": reading.unit,
         "encoding": reading.encoding,
@@ -190,7 +215,6 @@ def _read_stream(storage: Storage, item: _Read, stream: BinaryIO) -> None:
         "records": counted["records"],
         "repairs": dict(sorted(reading.context.repairs.items())),
     }
-    storage.write_json(f"fragments/{item.key}/manifest.json", manifest)
 
 
 def _fragment_name(group: int, table: str) -> str:
@@ -223,8 +247,8 @@ def _encode(table: str, group: Mapping[int, FragmentTables], digests: dict[int, 
             batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
             writer.write_batch(batch)
             if rows.num_rows:
-                kept = batch.select([name for name in schema.names if name not in _UNDIGESTED])
-                digests.setdefault(shard, {}).setdefault(unit, xxhash.xxh3_128()).update(kept.serialize())
+                columns = [name for name in schema.names if name not in _UNDIGESTED]
+                digests.setdefault(shard, {}).setdefault(unit, RowDigest()).update(table, batch.select(columns))
     return memoryview(sink.getvalue())
 
 
@@ -248,20 +272,18 @@ def _batch(storage: Storage, table: str, key: str, group: int, at: int) -> pa.Ta
 
 
 def merge_shard(item: _Merge) -> None:
-    """Make the parts of one shard that are not there yet."""
+    """Make the parts of one shard that the item names."""
     from transforms.merge import merge  # loads polars, which a run with nothing to do does not need
 
     store = Store(Storage(item.uri), item.shards)
     merged = merge(read_fragments(store.storage, item.batches))
     cases = len(merged.interactions["case_id"].unique())
-    stats = {
-        "ingest": {"cases": cases, **{f"repaired_{name}": n for name, n in merged.repairs.items()}},
-        "questions": {},
-    }
-    for unit, tables in OUTPUTS.items():
-        if not store.has_part(tables, item.shard, item.keys[unit]):
-            made = {table: getattr(merged, table) for table in tables}
-            store.write_part(item.shard, item.keys[unit], made, stats[unit])
+    stats: dict[str, dict[str, int]] = {"ingest": {"cases": cases}, "questions": {}}
+    for name, count in merged.repairs.items():
+        stats["questions" if "question" in name else "ingest"][f"repaired_{name}"] = count
+    for unit, key in item.keys.items():
+        made = {table: getattr(merged, table) for table in OUTPUTS[unit]}
+        store.write_part(item.shard, key, made, stats[unit])
 
 
 def shard_batches(storage: Storage, keys: Sequence[str]) -> dict[int, list[tuple[str, int, int]]]:
@@ -315,17 +337,15 @@ def run(store: Store, config: RunConfig, sources: Sequence[Source], progress: Pr
         _read_all(store, config, new, len(keys), progress)
     part_keys = shard_keys(storage, list(keys))
     marks = {unit: unit_fingerprint(unit, part_keys[unit]) for unit in OUTPUTS}
-    known = {unit: store.find_manifest(unit, marks[unit]) for unit in OUTPUTS}
+    known = {unit: finished(store, unit, marks[unit]) for unit in OUTPUTS}
     there = {u: whole_parts(store, OUTPUTS[u], part_keys[u]) for u, manifest in known.items() if manifest is None}
     missing = sorted({shard for u, parts in there.items() for shard in part_keys[u] if shard not in parts})
     if missing:
         batches = shard_batches(storage, list(keys))
-        todo = [
-            _Merge(
-                storage.absolute, store.shards, shard, {u: part_keys[u][shard] for u in OUTPUTS}, tuple(batches[shard])
-            )
-            for shard in missing
-        ]
+        todo = []
+        for shard in missing:
+            wanted = {u: part_keys[u][shard] for u, parts in there.items() if shard not in parts}
+            todo.append(_Merge(storage.absolute, store.shards, shard, wanted, tuple(batches[shard])))
         progress.begin("ingest: merge", len(part_keys["ingest"]), len(part_keys["ingest"]) - len(todo), "shards")
         beam_engine.run_map(todo, merge_shard, config.beam, "merge", progress, _merged(store))
         progress.end()
@@ -334,15 +354,16 @@ def run(store: Store, config: RunConfig, sources: Sequence[Source], progress: Pr
                 made = store.adopt_part(OUTPUTS[unit], shard, part_keys[unit][shard], verify=False)
                 parts.update({shard: made} if made else {})
     facts = _facts(storage, list(keys))
-    interactions = known["ingest"] or _manifest("ingest", part_keys["ingest"], there["ingest"], {}, facts)
+    interactions = known["ingest"] or _manifest("ingest", part_keys["ingest"], there["ingest"], {})
     questions = known["questions"] or _manifest(
-        "questions", part_keys["questions"], there["questions"], {"ingest": interactions.fingerprint}, {}
+        "questions", part_keys["questions"], there["questions"], {"ingest": interactions.fingerprint}
     )
-    for name, count in interactions.stats.items():
-        if name.startswith("repaired_"):
-            facts["repairs"][name.removeprefix("repaired_")] += count
+    for manifest in (interactions, questions):
+        for name, count in manifest.stats.items():
+            if name.startswith("repaired_"):
+                facts["repairs"][name.removeprefix("repaired_")] += count
     facts["repairs"] = dict(sorted(facts["repairs"].items()))
-    return Taken(interactions, questions, tuple(keys), len(missing))
+    return Taken(interactions, questions, tuple(keys), len(missing), facts)
 
 
 def _read_all(store: Store, config: RunConfig, items: Sequence[_Read], total: int, progress: Progress) -> None:
@@ -364,7 +385,7 @@ def _read_all(store: Store, config: RunConfig, items: Sequence[_Read], total: in
 
 def _merged(store: Store) -> Any:
     def merged(item: _Merge) -> tuple[int, int]:
-        there = all(store.has_part(tables, item.shard, item.keys[u]) for u, tables in OUTPUTS.items())
+        there = all(store.has_part(OUTPUTS[unit], item.shard, key) for unit, key in item.keys.items())
         return int(there), 0
 
     return merged
@@ -381,17 +402,8 @@ def _facts(storage: Storage, keys: Sequence[str]) -> dict[str, Any]:
     return {"records": sum(one["records"] for one in found), "repairs": repairs, "sources": sources}
 
 
-def _manifest(
-    unit: str, keys: Keys, parts: Mapping[int, Part], inputs: Mapping[str, str], facts: dict[str, Any]
-) -> Manifest:
+def _manifest(unit: str, keys: Keys, parts: Mapping[int, Part], inputs: Mapping[str, str]) -> Manifest:
     if lost := [shard for shard in keys if shard not in parts]:
         raise StoreError(f"shard {lost[0]} is missing after ingest", remedy="Run the same command again.")
     ordered = tuple(parts[shard] for shard in sorted(keys))
-    return Manifest(unit, unit_fingerprint(unit, keys), VERSION, {}, OUTPUTS[unit], dict(inputs), ordered, facts)
-
-
-def stream_records(data: bytes, name: str, config: IngestConfig) -> Any:
-    """Open bytes held in memory as a source (the log of a `Memory`)."""
-    return formats.read_source(
-        cast(BinaryIO, io.BytesIO(data)), name, config.format, config.unit, _zone(config.timezone), config.encoding
-    )
+    return Manifest(unit, unit_fingerprint(unit, keys), VERSION, {}, OUTPUTS[unit], dict(inputs), ordered)

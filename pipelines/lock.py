@@ -24,8 +24,30 @@ LEASE_SECONDS = 90.0
 _NAME = "lock.json"
 
 
+class Held:
+    """A lock that is held, or was."""
+
+    def __init__(self, storage: Storage, lost: threading.Event) -> None:
+        """Remember whose it is, and the event that tells of its loss."""
+        self._storage = storage
+        self._lost = lost
+
+    def check(self) -> None:
+        """Make sure that the lock is held still; call it before what must not happen twice.
+
+        Raises:
+            LockedError: Another process took it, as this one had stopped for too long.
+        """
+        if self._lost.is_set():
+            raise LockedError(
+                "the lease on the corpus was lost, and another run may be writing to it",
+                where=self._storage.uri,
+                remedy="Finished parts stay. Run the same command again.",
+            )
+
+
 @contextmanager
-def writing(storage: Storage, wait: float = 0.0) -> Iterator[None]:
+def writing(storage: Storage, wait: float = 0.0) -> Iterator[Held]:
     """Hold the corpus for writing.
 
     Args:
@@ -35,8 +57,8 @@ def writing(storage: Storage, wait: float = 0.0) -> Iterator[None]:
     Raises:
         LockedError: Another run holds it.
     """
-    with _local(storage, wait) if storage.local is not None else _lease(storage, wait):
-        yield
+    with _local(storage, wait) if storage.local is not None else _lease(storage, wait) as held:
+        yield held
 
 
 def _who() -> str:
@@ -57,11 +79,12 @@ def _refuse(storage: Storage, holder: str) -> LockedError:
 
 
 @contextmanager
-def _local(storage: Storage, wait: float) -> Iterator[None]:
+def _local(storage: Storage, wait: float) -> Iterator[Held]:
     assert storage.local is not None
     storage.local.mkdir(parents=True, exist_ok=True)
     holder = storage.local / _NAME
-    lock = filelock.FileLock(storage.local / ".lock", timeout=wait)
+    # A moment's patience: whoever asks for the state of the corpus holds the lock for an instant.
+    lock = filelock.FileLock(storage.local / ".lock", timeout=max(wait, 1.0))
     try:
         lock.acquire()
     except filelock.Timeout:
@@ -71,30 +94,41 @@ def _local(storage: Storage, wait: float) -> Iterator[None]:
         raise StoreError(f"cannot be locked: {error}", where=storage.uri) from error
     try:
         holder.write_text(_who())
-        yield
+        yield Held(storage, threading.Event())
     finally:
         holder.unlink(missing_ok=True)
         lock.release()
 
 
 @contextmanager
-def _lease(storage: Storage, wait: float) -> Iterator[None]:
+def _lease(storage: Storage, wait: float) -> Iterator[Held]:
     token = uuid.uuid4().hex
     deadline = time.monotonic() + wait
     while not _take(storage, token):
         if time.monotonic() >= deadline:
             raise _refuse(storage, json.dumps(_holder(storage)))
         time.sleep(min(2.0, max(0.1, deadline - time.monotonic())))
-    stop = threading.Event()
+    stop, lost = threading.Event(), threading.Event()
 
     def renew() -> None:
-        while not stop.wait(LEASE_SECONDS / 4):
-            _put(storage, token)
+        renewed = time.monotonic()
+        while not stop.wait(LEASE_SECONDS / 6):
+            try:
+                if _holder(storage).get("token") != token:
+                    break
+                _put(storage, token)
+                renewed = time.monotonic()
+            except Exception:  # the store may be away for a while; a lease that has lapsed meanwhile is lost
+                if time.monotonic() - renewed > LEASE_SECONDS:
+                    break
+        else:
+            return
+        lost.set()
 
     thread = threading.Thread(target=renew, daemon=True, name="tagloom-lease")
     thread.start()
     try:
-        yield
+        yield Held(storage, lost)
     finally:
         stop.set()
         thread.join()

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from collections.abc import Mapping, Sequence
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
 
+import filelock
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexers import presets
 from pipelines import ingest, query
-from pipelines.driver import MEMORY
+from pipelines.driver import MEMORY, OWN_FORMAT, continued, starting_point
 from pipelines.lock import writing
 from pipelines.planner import all_units
 from pipelines.rank import index_units
+from pipelines.sources import Source
 from pipelines.stage import Inputs, Output
 from pipelines.storage import Storage
 from pipelines.store import Store, refuse_foreign
+from pipelines.work import finish
 from schemas.config import RunConfig
-from schemas.errors import UsageError
+from schemas.errors import LockedError, UsageError
 from schemas.ids import canonical_json, escape_id, shard_of
 from transforms.fragments import FragmentTables, fragments
 from transforms.merge import Merged, merge
@@ -114,13 +118,13 @@ class Memory:
         Raises:
             UsageError: Both texts are empty.
             StoreError: It cannot be written.
-            LockedError: A run holds the corpus for longer than `wait`.
+            LockedError: Another process writes to this memory for longer than `wait`.
         """
         if not (user.strip() or assistant.strip()):
             raise UsageError("nothing to remember: both texts are empty", where="Memory.remember")
         moment = at or datetime.now(UTC)
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        with writing(self._store.storage, self._wait):
+        with self._alone():
             before = self._told()
             lines = before.count(b"\n") + (not before.endswith(b"\n") and bool(before))
             roles = (("user", user), ("assistant", assistant))
@@ -156,6 +160,23 @@ class Memory:
         """Number of interactions."""
         return int(self._merged(self._config()).interactions.num_rows)
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other writers of this very log away; runs read the log up to where it ended when they began."""
+        folder = self._store.storage.local
+        if folder is None:
+            yield
+            return
+        (folder / MEMORY).mkdir(exist_ok=True)
+        lock = filelock.FileLock(folder / MEMORY / f".{escape_id(self.case)}.lock", timeout=self._wait)
+        try:
+            with lock:
+                yield
+        except filelock.Timeout:
+            raise LockedError(
+                "another process writes to this memory", where=self._store.storage.path(self._log), remedy="Try again."
+            ) from None
+
     def _told(self) -> bytes:
         storage = self._store.storage
         return storage.read(self._log) if storage.exists(self._log) else b""
@@ -164,8 +185,8 @@ class Memory:
         return self._store.heads().get(self._name, {})
 
     def _config(self) -> RunConfig:
-        settings = dict(self._head().get("config", {}))
-        return RunConfig.model_validate({**settings, "corpus": self._store.storage.uri})
+        before = starting_point(self._store, self._name)
+        return continued(RunConfig.model_validate({"corpus": self._store.storage.uri}), before, True)
 
     def _merged(self, config: RunConfig) -> Merged:
         found: list[FragmentTables] = []
@@ -178,7 +199,9 @@ class Memory:
         ]
         for fragment in ingest.read_fragments(storage, ingest.shard_batches(storage, kept).get(shard, [])):
             found.append(_of_case(fragment, self.case))
-        reading = ingest.stream_records(self._told(), self._log, config.ingest)
+        told = self._told()
+        log = Source(self._log, self._log, len(told), "", OWN_FORMAT)
+        reading = ingest.open_source(io.BytesIO(told), log, config.ingest)
         limit = config.ingest.split_mb << 20
         for group in fragments(reading.records, self._log, reading.unit, self._store.shards, limit):
             found.extend(tables for number, tables in group.items() if number == shard)
@@ -224,7 +247,7 @@ def _build(config: RunConfig, held: _Held, wanted: Sequence[str]) -> None:
         for read in unit.reads:
             make(read)
         made = stage.process(held, (unit,))
-        outputs = cast(Sequence[Output], asyncio.run(_wait_for(made)) if inspect.isawaitable(made) else made)
+        outputs = cast(Sequence[Output], finish(_wait_for(made)) if inspect.isawaitable(made) else made)
         held.tables.update({(name, table): rows for table, rows in outputs[0].tables.items()})
         have.add(name)
 

@@ -73,7 +73,7 @@ def plan_unit(
             for shard in shards
         }
     mark = unit_fingerprint(unit.name, keys)
-    known = store.find_manifest(unit.name, mark)
+    known = finished(store, unit.name, mark)
     if known is not None:
         return UnitPlan(stage, unit, keys, mark, known, {part.shard: part for part in known.parts}, "")
     present = whole_parts(store, unit.outputs, keys)
@@ -102,6 +102,18 @@ def _reason(stage: Stage, unit: Unit, keys: Mapping[int, str], before: Generatio
     had = {part.shard: part.key for part in old.parts}
     touched = sum(had.get(shard) != key for shard, key in keys.items())
     return f"inputs changed in {touched} of {len(keys)} shards"
+
+
+def finished(store: Store, unit: str, fingerprint: str) -> Manifest | None:
+    """Return the manifest of a unit that is finished, or None; one whose parts were removed is not.
+
+    On object stores a look at every part would cost more than the rare removal: there the manifest is believed.
+    """
+    known = store.find_manifest(unit, fingerprint)
+    if known is not None and store.storage.local is not None:
+        there = all(store.has_part(part.tables, part.shard, part.key) for part in known.parts)
+        return known if there else None
+    return known
 
 
 def part_keys(parts: Iterable[Part]) -> Keys:

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipelines import ingest
-from pipelines.driver import all_sources, default_shards, starting_point
-from pipelines.planner import Keys, UnitPlan, all_units, plan_unit, unit_fingerprint, whole_parts
-from pipelines.sources import Source, find_sources
+from pipelines.driver import all_sources, continued, default_shards, given_sources, starting_point
+from pipelines.planner import Keys, UnitPlan, all_units, finished, plan_unit, unit_fingerprint, whole_parts
+from pipelines.sources import Source
 from pipelines.storage import Storage
 from pipelines.store import Generation, Store
 from schemas.config import RunConfig
@@ -53,10 +53,10 @@ def plan(config: RunConfig, *, append: bool) -> PlanView:
     Raises:
         TagloomError: The configuration or an input is not valid.
     """
-    units = all_units(config)
     ingest.check(config.ingest)
-    given = find_sources([*config.inputs, *config.questions])
+    given = given_sources(config, Storage(config.corpus))
     if not Storage(config.corpus).exists("corpus.json"):
+        units = all_units(config)
         if not given:
             raise InputError("no corpus here and no input given", where=config.corpus, remedy="Name input files.")
         shards = default_shards(given) if config.shards == "auto" else config.shards
@@ -66,6 +66,8 @@ def plan(config: RunConfig, *, append: bool) -> PlanView:
         return PlanView(shards, lines, tuple(views), _summary(views))
     store = Store.open(config.corpus)
     before = starting_point(store, config.name)
+    config = continued(config, before, append)
+    units = all_units(config)
     sources = all_sources(store, given, before, append)
     unread = ingest.unread(store, config.ingest, sources)
     read = [ingest.source_key(store, config.ingest, s) for s in sources if s not in unread]
@@ -85,7 +87,7 @@ def _ingest_line(unread: list[Source], total: int) -> str:
 
 
 def _ingest_view(store: Store, unit: str, keys: Keys, unread: list[Source], before: Generation | None) -> UnitView:
-    if store.find_manifest(unit, unit_fingerprint(unit, keys)):
+    if finished(store, unit, unit_fingerprint(unit, keys)):
         missing = []
     else:
         there = whole_parts(store, ingest.OUTPUTS[unit], keys)

@@ -12,6 +12,7 @@ from indexers.rank import RankStats, rank_shard
 from pipelines.stage import Inputs, Output, Stage, Unit
 from schemas.config import RunConfig
 from schemas.tables import empty
+from transforms.tokens import VERSION as TOKENS_VERSION
 
 TableOf = Callable[[str, str], pa.Table]
 """(unit, table) -> the table."""
@@ -22,10 +23,17 @@ def units(config: RunConfig) -> list[Unit]:
     found = []
     for name in presets.expand(config.rank.presets):
         preset = presets.get(name)
-        settings = {key: value for key, value in asdict(preset).items() if key not in ("name", "doc")}
-        settings["without_edges"] = list(preset.without_edges)
+        settings = {key: value for key, value in asdict(preset).items() if key in presets.FIELDS[preset.method]}
+        settings = {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
         reads = ("ingest", "questions", *index_units(preset))
-        found.append(Unit(f"rank/{name}", {**settings, "rank.depth": config.rank.depth}, reads, ("runs",)))
+        found.append(
+            Unit(
+                f"rank/{name}",
+                {**settings, "rank.depth": config.rank.depth, "tokens": TOKENS_VERSION},
+                reads,
+                ("runs",),
+            )
+        )
     return found
 
 

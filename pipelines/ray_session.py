@@ -158,8 +158,9 @@ def connected(compute: ComputeConfig, workers: int) -> Iterator[None]:
 def _head(workers: int) -> Iterator[str]:
     """Run a local Ray in a process of its own; yields its address."""
     # Whoever connects must know a secret that only this process and its children have.
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
-    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    kept = {name: os.environ.get(name) for name in secret}
+    os.environ.update(secret)
     command = [sys.executable, "-m", "pipelines.ray_head", str(workers)]
     pipe = subprocess.PIPE
     environment = {**os.environ, "PYTHONSAFEPATH": "1"}
@@ -180,6 +181,10 @@ def _head(workers: int) -> Iterator[str]:
                 process.wait(20.0)
             except subprocess.TimeoutExpired:
                 process.kill()
+            for name, value in kept.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
 
 
 @contextmanager

@@ -26,6 +26,8 @@ def describe(uri: str) -> dict[str, Any]:
 
 def _generation(generation: Generation) -> dict[str, Any]:
     units, remarks = [], []
+    if repairs := generation.head.get("facts", {}).get("repairs"):
+        remarks.append("repaired at ingest: " + ", ".join(f"{name} {count:,}" for name, count in repairs.items()))
     for unit in generation.units:
         manifest = generation.manifest(unit)
         tables = [table for part in manifest.parts for table in part.tables.values()]
@@ -41,9 +43,6 @@ def _generation(generation: Generation) -> dict[str, Any]:
                 "stats": manifest.stats,
             }
         )
-        if unit == "ingest" and manifest.run.get("repairs"):
-            counts = ", ".join(f"{name} {count:,}" for name, count in manifest.run["repairs"].items())
-            remarks.append(f"repaired at ingest: {counts}")
         if unit == "questions" and manifest.rows("rejects"):
             remarks.append(f"rejects: {manifest.rows('rejects'):,} (tagloom export rejects)")
         if unit == "extract":

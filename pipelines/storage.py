@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,14 @@ from schemas.errors import MissingDependencyError, StoreError
 
 TEMPORARY = ".tmp-"
 """Mark in the name of a file that is still being written; `gc` removes those that a kill left behind."""
+
+
+_TEMPORARY_NAME = re.compile(re.escape(TEMPORARY) + r"[0-9a-f]{32}$")
+
+
+def is_temporary(name: str) -> bool:
+    """Tell whether a file is one that a killed run was writing aside."""
+    return _TEMPORARY_NAME.search(name) is not None
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,7 @@ class Storage:
         """Tell whether a file is there."""
         if self.local is not None:
             return (self.local / name).is_file()
+        self.fs.invalidate_cache()  # workers write, and listings of before do not know
         return bool(self.fs.isfile(self.path(name)))
 
     def size(self, name: str) -> int:
@@ -170,6 +180,7 @@ class Storage:
         """Yield (relative path, bytes) of every file below a folder, in order of path."""
         base = self.path(folder).rstrip("/") if folder else self._root[1]
         prefix = len(self._root[1]) + 1
+        self.fs.invalidate_cache()
         found = self.fs.find(base, detail=True) if self.fs.isdir(base) else {}
         for path in sorted(found):
             yield path[prefix:], int(found[path]["size"] or 0)

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.parquet import decode_table, encode_table, read_facts
-from pipelines.storage import Storage
+from pipelines.storage import Storage, is_temporary
 from schemas.errors import StoreError
 from schemas.ids import shard_name, shard_of
 from schemas.tables import empty, schema
@@ -93,7 +93,8 @@ def refuse_foreign(storage: Storage) -> None:
         StoreError: The folder holds something else.
     """
     ours = ("lock.json", ".lock")
-    if not storage.exists("corpus.json") and any(name not in ours for name, _ in storage.walk()):
+    foreign = (name for name, _ in storage.walk() if name not in ours and not is_temporary(name))
+    if not storage.exists("corpus.json") and any(True for _ in foreign):
         raise StoreError(
             "the folder is not empty and holds no corpus", where=storage.uri, remedy="Name another folder."
         )

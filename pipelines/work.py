@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from pipelines.stage import Inputs, Item, Output, load_stage
 from pipelines.storage import Storage
 from pipelines.store import Part, Store
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -37,4 +41,14 @@ async def run_async(item: Item) -> Done:
 
 def run(item: Item) -> Done:
     """Run an item."""
-    return asyncio.run(run_async(item))
+    return finish(run_async(item))
+
+
+def finish(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, also where an event loop is running already (notebooks, agents)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result()

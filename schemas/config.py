@@ -5,14 +5,17 @@ Each stage is fingerprinted by its own section only, so changing `rank` never in
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from schemas.errors import ConfigError
 from schemas.ids import nearest
+
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class _Section(BaseModel):
@@ -81,13 +84,13 @@ class EvaluateConfig(_Section):
 
     resamples: int = Field(10_000, ge=100, le=1_000_000, description="Bootstrap resamples and sign flips")
     seed: int = Field(7, ge=0, description="Seed of the resampling")
-    ks: tuple[int, ...] = Field((1, 3, 5, 10, 20), min_length=1, description="Cut-offs of recall and hit")
+    ks: tuple[Count, ...] = Field((1, 3, 5, 10, 20), min_length=1, description="Cut-offs of recall and hit")
 
 
 class ComputeConfig(_Section):
     """Where Ray stages run. Never part of a fingerprint."""
 
-    workers: int | Literal["auto"] = Field(
+    workers: Annotated[int, Field(ge=0, le=4096)] | Literal["auto"] = Field(
         "auto",
         description="Ray workers; 0 runs in this process without Ray; auto takes every core, and no Ray for small work",
     )
@@ -101,7 +104,7 @@ class RunConfig(_Section):
     inputs: tuple[str, ...] = Field((), description="Input files, folders or globs (any fsspec URI)")
     questions: tuple[str, ...] = Field((), description="Question files of the 'tagloom' format")
     name: str = Field("main", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Name of the generation")
-    shards: int | Literal["auto"] = Field("auto", description="Shards of a new corpus; auto goes by input size")
+    shards: Count | Literal["auto"] = Field("auto", description="Shards of a new corpus; auto goes by input size")
     ingest: IngestConfig = IngestConfig()  # type: ignore[call-arg]
     extract: ExtractConfig = ExtractConfig()  # type: ignore[call-arg]
     graph: GraphConfig = GraphConfig()  # type: ignore[call-arg]
@@ -126,6 +129,7 @@ def load_config(path: str | None, overrides: Iterable[str] = (), base: Mapping[s
     import yaml
 
     data: dict[str, Any] = {}
+    base = copy.deepcopy(dict(base or {}))
     if path is not None:
         try:
             loaded = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
@@ -136,7 +140,7 @@ def load_config(path: str | None, overrides: Iterable[str] = (), base: Mapping[s
         if loaded is not None and not isinstance(loaded, dict):
             raise ConfigError(f"holds a {type(loaded).__name__}, not settings", where=path)
         data = dict(loaded or {})
-    for key, value in (base or {}).items():
+    for key, value in base.items():
         _assign(data, key, value)
     for item in overrides:
         key, sign, text = item.partition("=")
@@ -166,9 +170,10 @@ def _assign(data: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _explain(error: ValidationError, where: str) -> ConfigError:
-    lines, remedies = [], []
+    lines: list[str] = []
+    remedies: list[str] = []
     for fault in error.errors():
-        key = ".".join(str(part) for part in fault["loc"])
+        key = _key(fault["loc"])
         if fault["type"] == "extra_forbidden":
             choices = _keys_beside(fault["loc"])
             guess = nearest(str(fault["loc"][-1]), choices)
@@ -182,8 +187,25 @@ def _explain(error: ValidationError, where: str) -> ConfigError:
             lines.append(f"'{key}' is not set")
             remedies.append(f"Set '{key}' in the file or with --set {key}=...")
         else:
-            lines.append(f"'{key}' = {fault['input']!r}: {fault['msg']}")
+            start = f"'{key}' = {fault['input']!r}: "
+            if lines and lines[-1].startswith(start):  # each member of a union says why it does not take the value
+                lines[-1] += f", or {fault['msg'][:1].lower()}{fault['msg'][1:]}"
+            else:
+                lines.append(start + fault["msg"])
     return ConfigError("; ".join(lines), where=where, remedy=" ".join(remedies))
+
+
+def _key(loc: tuple[int | str, ...]) -> str:
+    """Return the setting that a fault lies in, without the names that pydantic gives to members of unions."""
+    model: Any = RunConfig
+    kept: list[str] = []
+    for part in loc:
+        inside = isinstance(model, type) and issubclass(model, BaseModel)
+        if inside or isinstance(part, int):
+            kept.append(str(part))
+        field = model.model_fields.get(str(part)) if inside else None
+        model = field.annotation if field is not None else None
+    return ".".join(kept)
 
 
 def _keys_beside(loc: tuple[int | str, ...]) -> list[str]:

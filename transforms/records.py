@@ -103,6 +103,8 @@ class Reader(Protocol):
     """A format: one module in `transforms.formats` with these names at its top level."""
 
     NAME: str
+    VERSION: int
+    """Raised whenever the same file gives other records."""
     UNIT: Unit
 
     def sniff(self, head: bytes, name: str) -> bool:

@@ -27,6 +27,9 @@ Ints = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 Keys = npt.NDArray[np.uint64]
 
+VERSION = 1
+"""Raised whenever the same text gives other tokens."""
+
 UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao
     (0x1000, 0x109F),  # Myanmar

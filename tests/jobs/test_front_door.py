@@ -86,7 +86,7 @@ def test_hostile_cases_and_texts(tmp_path):
     memory = tagloom.Memory(str(tmp_path / "m"), case="../../etc/passwd")
     memory.remember('line\u2028one\n{"case_id": "x", "question": "y"}\x00', "<|im_end|>")
     assert len(memory) == 1
-    (log,) = (tmp_path / "m" / "memory").iterdir()
+    (log,) = (tmp_path / "m" / "memory").glob("*.jsonl")
     assert log.name.startswith("______etc_passwd.")
     with pytest.raises(UsageError, match="nothing to remember"):
         memory.remember(" ", "")
@@ -97,7 +97,7 @@ def test_hostile_cases_and_texts(tmp_path):
 def test_a_line_that_a_kill_cut_does_not_spoil_the_next(tmp_path):
     memory = tagloom.Memory(str(tmp_path / "m"), case="me")
     memory.remember("I adopted a cat.")
-    (log,) = (tmp_path / "m" / "memory").iterdir()
+    (log,) = (tmp_path / "m" / "memory").glob("*.jsonl")
     log.write_bytes(log.read_bytes() + b'{"case_id": "me", "sess')
     memory.remember("I adopted a dog.")
     assert sorted(hit.text for hit in memory.query("adopted", retriever="bm25-raw")) == [

@@ -1,5 +1,6 @@
 """The driver: one rule for resume, increment and comparison; the same bytes whatever happens on the way."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -71,6 +72,117 @@ def test_new_questions_touch_no_interaction(small, tmp_path):
     second = run(corpus, more, append=True)
     assert second.made["extract"] == second.made["index/raw"] == 0
     assert second.made["rank/bm25"] == 1
+
+
+def test_files_of_one_name_are_told_apart_and_a_changed_one_replaces_itself(tmp_path):
+    corpus = tmp_path / "c"
+    for folder in ("d1", "d2"):
+        (tmp_path / folder).mkdir()
+    one = write_lines(tmp_path / "d1" / "log.jsonl", session("a", 1, "I have a cat.", "Good."))
+    two = write_lines(tmp_path / "d2" / "log.jsonl", session("a", 2, "I have a dog.", "Good."))
+    run(corpus, one)
+    both = run(corpus, two, append=True)
+    assert both.manifests["ingest"].rows("interactions") == 2
+    assert set(both.generation.table("interactions")["source"].to_pylist()) == {"log.jsonl", "log.jsonl~2"}
+    write_lines(two, session("a", 2, "I have a dog and a parrot.", "Good."), session("a", 3, "Rain.", "Sun."))
+    again = run(corpus, two, append=True)
+    assert again.manifests["ingest"].rows("interactions") == 3
+    assert sorted(s["name"] for s in again.facts["sources"]) == ["log.jsonl", "log.jsonl~2"]
+    run(tmp_path / "swapped", two, one)
+    run(tmp_path / "straight", one, two)
+    assert live(tmp_path / "swapped") == live(tmp_path / "straight")
+
+
+def test_an_edit_touches_only_its_case_wherever_it_stands_in_the_file(tmp_path):
+    corpus, path = tmp_path / "c", tmp_path / "a.jsonl"
+    lines = [session(f"case{n}", 1, f"My cat number {n} is called Miso.", "Lovely.") for n in range(12)]
+    write_lines(path, *lines)
+    first = run(corpus, path)
+    write_lines(path, *lines[:3], session("case3", 1, "My dog is called Rex.", "Lovely."), *lines[4:])
+    assert run(corpus, path).made["extract"] == 1
+    write_lines(path, *lines[:3], *lines[4:])
+    last = run(corpus, path)
+    run(tmp_path / "fresh", path)
+    assert live(corpus) == live(tmp_path / "fresh")
+    old, new = ({p.shard: p.key for p in r.manifests["ingest"].parts} for r in (first, last))
+    assert len([shard for shard in old if new.get(shard) != old[shard]]) == 1
+
+
+def test_settings_hold_on_until_inputs_are_named_anew(small, tmp_path):
+    corpus = tmp_path / "c"
+    assert run(corpus, small, **{"ingest.unit": "message"}).manifests["ingest"].rows("interactions") == 24
+    assert run(corpus).manifests["ingest"].rows("interactions") == 24
+    assert run(corpus, **{"rank.depth": 5}).config.ingest.unit == "message"
+    assert run(corpus, small).manifests["ingest"].rows("interactions") == 12
+
+
+def test_a_file_that_changed_unseen_is_not_taken_for_what_it_was(small, tmp_path):
+    corpus = tmp_path / "c"
+    run(corpus, small)
+    write_lines(small / "a.jsonl", session("case1", 1, "Something else.", "Yes."))
+    with pytest.raises(InputError, match="has changed since"):
+        run(corpus, **{"ingest.unit": "message"})
+
+
+def test_facts_are_those_of_the_present_sources(small, tmp_path):
+    corpus = tmp_path / "c"
+    run(corpus, small)
+    more = write_lines(tmp_path / "q.jsonl", *(question("case5", f"Question {n}?", "s1") for n in range(30)))
+    more.write_text(more.read_text() + "{broken\n")
+    result = run(corpus, more, append=True)
+    assert (result.facts["records"], result.manifests["questions"].rows("rejects")) == (44, 1)
+    driver.check_rejects(result)
+
+
+def test_questions_are_tagloom_lines_whatever_the_format_of_the_logs(tmp_path):
+    record = {
+        "question_id": "q1", "question_type": "t", "question": "Which cat?", "question_date": "2023/05/30 (Tue) 23:40",
+        "answer": "Miso", "answer_session_ids": ["s"], "haystack_dates": ["2023/05/20 (Sat) 02:21"],
+        "haystack_session_ids": ["s"], "haystack_sessions": [[{"role": "user", "content": "My cat is Miso."}]],
+    }  # fmt: skip
+    (tmp_path / "l.json").write_text(json.dumps([record]))
+    asked = write_lines(tmp_path / "q.jsonl", question("q1", "What is the cat called?", "s"))
+    result = run(tmp_path / "c", tmp_path / "l.json", questions=[str(asked)], **{"ingest.format": "longmemeval"})
+    assert result.manifests["questions"].rows("questions") == 2
+    assert result.manifests["questions"].rows("rejects") == 0
+
+
+def test_a_corpus_among_the_logs_is_no_input(small):
+    run(small / "corpus", small)
+    assert set(run(small / "corpus", small).made.values()) == {0}
+
+
+def test_removed_parts_of_a_finished_unit_are_made_again(small, tmp_path):
+    corpus = tmp_path / "c"
+    run(corpus, small)
+    whole = tables(corpus)
+    victim = next((corpus / "tables" / "notes").rglob("*.parquet"))
+    victim.unlink()
+    assert run(corpus, small).made["extract"] == 1
+    assert tables(corpus) == whole
+
+
+def test_a_kill_while_the_corpus_was_being_made_leaves_no_obstacle(small, tmp_path):
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / f"corpus.json.tmp-{'0' * 32}").write_bytes(b"{")
+    run(tmp_path / "c", small)
+    assert gc(Store.open(str(tmp_path / "c"))).files == (f"corpus.json.tmp-{'0' * 32}",)
+
+
+def test_shards_are_fixed_and_wrong_settings_leave_nothing(small, tmp_path):
+    with pytest.raises(UsageError):
+        run(tmp_path / "c", small, **{"rank.presets": ["bm52"]})
+    assert not (tmp_path / "c" / "corpus.json").exists()
+    run(tmp_path / "c", small, shards=4)
+    with pytest.raises(UsageError, match="has 4 shards, not 64"):
+        run(tmp_path / "c", small, shards=64)
+
+
+def test_a_run_inside_an_event_loop(small, tmp_path):
+    async def notebook():
+        return run(tmp_path / "c", small)
+
+    assert asyncio.run(notebook()).manifests["ingest"].rows("interactions") == 12
 
 
 def test_removing_an_input_equals_a_build_without_it(small, tmp_path):
@@ -175,9 +287,9 @@ def test_rejects_above_the_limit_end_with_code_3_but_finish(tmp_path):
     result = driver.run(config)
     assert result.manifests["questions"].rows("rejects") == 1
     with pytest.raises(TooManyRejectsError, match="1 of 2 records") as caught:
-        driver.check_rejects(config, result)
+        driver.check_rejects(result)
     assert caught.value.exit_code == 3
-    driver.check_rejects(configure(tmp_path / "c", path, **{"ingest.max_reject_share": 0.5}), result)
+    driver.check_rejects(driver.run(configure(tmp_path / "c", path, **{"ingest.max_reject_share": 0.5})))
 
 
 def test_an_empty_corpus_runs_through(tmp_path):

@@ -39,7 +39,7 @@ def test_options_are_checked():
 def test_fingerprint_parts_hold_the_whole_options():
     assert extractors.fingerprint_parts("spacy", {}) == {
         "name": "spacy",
-        "version": 2,
+        "version": extractors.load("spacy").VERSION,
         "options": {"model": "en_core_web_sm", "batch_size": 64},
     }
 

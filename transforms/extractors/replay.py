@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -17,15 +18,17 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from schemas import tables
 from schemas.errors import InputError, TagloomError
 from transforms.extractors._notes import Found, build, join, summarise
+from transforms.extractors.lexical import VERSION as RULES
 from transforms.extractors.lexical import tag_fields
 
 NAME = "replay"
-VERSION = 2
+VERSION = 100 * RULES + 2
+"""Its fields come from the rules of `lexical`."""
 
 _NO_ENTRY = "the replayed file has no entry for this interaction"
 
@@ -43,6 +46,12 @@ class Options(BaseModel):
         if (self.notes is None) == (self.observations is None):
             raise ValueError("give either 'notes' or 'observations'")
         return self
+
+    @field_validator("notes", "observations")
+    @classmethod
+    def _absolute(cls, value: str | None) -> str | None:
+        """Make a local path mean the same file to workers, whose current directory is another."""
+        return value if value is None or "://" in value else str(Path(value).absolute())
 
     def file_hashes(self) -> dict[str, str]:
         """Return the BLAKE2b-128 digest of the file, by option."""

@@ -16,10 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from schemas.errors import MissingDependencyError
 from transforms.extractors._notes import Found, build, join, summarise
 from transforms.extractors._words import words
+from transforms.extractors.lexical import VERSION as RULES
 from transforms.extractors.lexical import prose, quantities, source_texts, tag_fields
 
 NAME = "spacy"
-VERSION = 2
+VERSION = 100 * RULES + 2
+"""Dates and quantities come from the rules of `lexical`."""
 
 _FIELDS = {
     "PERSON": "who",

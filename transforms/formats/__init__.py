@@ -95,6 +95,12 @@ def detect(head: bytes, name: str) -> Reader:
     raise InputError(message, where=name, remedy="Name its format: --format NAME. docs/formats.md describes them.")
 
 
+def versions(format: str) -> dict[str, int]:
+    """Return the versions of the readers that a setting may lead to: of one, or of all with ``auto``."""
+    chosen = readers().values() if format == "auto" else [named(format)]
+    return {reader.NAME: reader.VERSION for reader in chosen}
+
+
 def named(format: str) -> Reader:
     """Return a format by its name.
 

@@ -21,6 +21,7 @@ from transforms.text import content_text
 from transforms.timestamps import parse_time
 
 NAME = "locomo"
+VERSION = 1
 UNIT: Unit = "message"
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 _KEYS = ("qa", "conversation", "sample_id", "event_summary", "observation", "session_summary")

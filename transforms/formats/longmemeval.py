@@ -22,6 +22,7 @@ from transforms.records import Message, Question, ReadContext, Record, Session, 
 from transforms.timestamps import parse_time
 
 NAME = "longmemeval"
+VERSION = 1
 UNIT: Unit = "exchange"
 _HAYSTACK = ("haystack_sessions", "haystack_session_ids", "haystack_dates")
 _KEYS = ("question_id", "question_type", "question", "question_date", "answer", "answer_session_ids", *_HAYSTACK)

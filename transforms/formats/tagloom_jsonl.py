@@ -22,6 +22,7 @@ from transforms.records import Message, Question, ReadContext, Record, Session, 
 from transforms.timestamps import parse_time
 
 NAME = "tagloom"
+VERSION = 1
 UNIT: Unit = "exchange"
 _MARK = re.compile(rb'(?<!\\)"(?:messages|question)"\s*:')
 

@@ -35,7 +35,7 @@ from schemas.tables import NOTE_FIELDS
 from schemas.tables import build as build_table
 
 NAME = "taggraph"
-VERSION = 1
+VERSION = 2
 INPUTS = ("notes",)
 
 NODE_KINDS = ("file", "topic", "tag", "ontology")
@@ -130,8 +130,9 @@ def build(tables: Mapping[str, pa.Table], options: Options) -> tuple[pa.Table, p
     above = np.searchsorted(both, both[child] // width * width + up[child])
     add("ontology", both[child] // width, number[above], number[child], np.ones(len(child), np.int64))
 
-    attribute = np.unique(entry_node * len(NOTE_FIELDS) + entry_field, return_inverse=True)[1].reshape(-1)
-    similar = similar_topics(topic_of_row[entry_row], attribute, len(topic_case), options)
+    five = np.flatnonzero(entry_field < NOTE_FIELDS.index("extra"))  # similarity is over the 5W fields
+    attribute = np.unique(entry_node[five] * len(NOTE_FIELDS) + entry_field[five], return_inverse=True)[1].reshape(-1)
+    similar = similar_topics(topic_of_row[entry_row[five]], attribute, len(topic_case), options)
     add("topic_topic", topic_case[similar.source], local[1][similar.source], local[1][similar.target], similar.shared)
 
     nodes = _node_table(
