@@ -16,10 +16,16 @@ from typing import Any, BinaryIO, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import fsspec
-import pyarrow as pa
 
 from pipelines import beam_engine
-from pipelines.digests import RowDigest
+from pipelines.fragment_files import (
+    fragment_name,
+    read_fragments,
+    shard_batches,
+    source_manifest,
+    was_read,
+    write_group,
+)
 from pipelines.planner import Keys, finished, unit_fingerprint, whole_parts
 from pipelines.progress import Progress
 from pipelines.sources import Hashing, Source
@@ -28,23 +34,13 @@ from pipelines.store import Manifest, Part, Store
 from schemas.config import IngestConfig, RunConfig
 from schemas.errors import ConfigError, InputError, StoreError
 from schemas.ids import fingerprint
-from schemas.tables import build
 from transforms import formats
-from transforms.fragments import FRAGMENT_SCHEMAS, FragmentTables, fragments
+from transforms.fragments import FRAGMENT_SCHEMAS, fragments
 from transforms.records import Record
 
 VERSION = 1
 OUTPUTS = {"ingest": ("interactions",), "questions": ("questions", "rejects")}
 """Units that ingest makes, with their tables. Questions have keys of their own: a new one touches no interaction."""
-
-_FILE_SCHEMAS = {
-    name: pa.schema([(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in schema])
-    for name, schema in FRAGMENT_SCHEMAS.items()
-}
-_UNDIGESTED = ("offset", "user_text", "assistant_text")
-"""Columns left out of a shard's digest: an edit must not touch the cases after it in the file, and the texts of an
-interaction are in its content hash."""
-_KEYED = {"ingest": ("sessions", "interactions"), "questions": ("questions", "rejects")}
 
 
 @dataclass(frozen=True)
@@ -98,21 +94,6 @@ def source_key(store: Store, config: IngestConfig, source: Source) -> str:
         own |= {"format": source.format, "encoding": "auto"}
     readers = formats.versions(own["format"])
     return fingerprint(["read", VERSION, source.name, source.digest, own, readers, store.shards])
-
-
-def source_manifest(storage: Storage, key: str) -> dict[str, Any]:
-    """Return what is known of a source that was read.
-
-    Raises:
-        StoreError: It was not read to its end.
-    """
-    found: dict[str, Any] = storage.read_json(f"fragments/{key}/manifest.json")
-    return found
-
-
-def was_read(storage: Storage, key: str) -> bool:
-    """Tell whether a source was read to its end."""
-    return storage.exists(f"fragments/{key}/manifest.json")
 
 
 def unread(store: Store, config: IngestConfig, sources: Sequence[Source]) -> list[Source]:
@@ -197,10 +178,10 @@ def _read_stream(storage: Storage, item: _Read, stream: BinaryIO) -> dict[str, A
             groups.append(sorted(group))
             if writing is not None:
                 writing.result()
-            writing = encoder.submit(_write_group, storage, item.key, number, group, digests)
+            writing = encoder.submit(write_group, storage, item.key, number, group, digests)
         if writing is not None:
             writing.result()
-    files = [_fragment_name(n, table) for n in range(len(groups)) for table in FRAGMENT_SCHEMAS]
+    files = [fragment_name(n, table) for n in range(len(groups)) for table in FRAGMENT_SCHEMAS]
     return {
         "source": asdict(item.source),
         "format": reading.reader.NAME,
@@ -217,58 +198,13 @@ def _read_stream(storage: Storage, item: _Read, stream: BinaryIO) -> dict[str, A
     }
 
 
-def _fragment_name(group: int, table: str) -> str:
-    return f"{group:05d}.{table}.arrow"
-
-
-def _write_group(
-    storage: Storage, key: str, number: int, group: Mapping[int, FragmentTables], digests: dict[int, dict[str, Any]]
-) -> None:
-    for table in FRAGMENT_SCHEMAS:
-        storage.write(f"fragments/{key}/{_fragment_name(number, table)}", _encode(table, group, digests))
-
-
 def _counting(records: Iterator[Record], counted: Counter[str]) -> Iterator[Record]:
     for record in records:
         counted["records"] += 1
         yield record
 
 
-def _encode(table: str, group: Mapping[int, FragmentTables], digests: dict[int, dict[str, Any]]) -> memoryview:
-    """Lay out one table of a group, one record batch a shard, and digest what each shard gets."""
-    schema = _FILE_SCHEMAS[table]
-    unit = next(unit for unit, names in _KEYED.items() if table in names)
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with pa.ipc.new_file(sink, schema, options=options) as writer:
-        for shard in sorted(group):
-            rows = getattr(group[shard], table).cast(schema).combine_chunks()
-            batches = rows.to_batches()
-            batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
-            writer.write_batch(batch)
-            if rows.num_rows:
-                columns = [name for name in schema.names if name not in _UNDIGESTED]
-                digests.setdefault(shard, {}).setdefault(unit, RowDigest()).update(table, batch.select(columns))
-    return memoryview(sink.getvalue())
-
-
 # -- merge ------------------------------------------------------------------------------------------------------------
-
-
-def read_fragments(storage: Storage, batches: Sequence[tuple[str, int, int]]) -> list[FragmentTables]:
-    """Read the fragments of one shard: (source key, group, number of the batch in the group)."""
-    return [
-        FragmentTables(**{table: _batch(storage, table, key, group, at) for table in FRAGMENT_SCHEMAS})
-        for key, group, at in batches
-    ]
-
-
-def _batch(storage: Storage, table: str, key: str, group: int, at: int) -> pa.Table:
-    name = f"fragments/{key}/{_fragment_name(group, table)}"
-    source = pa.memory_map(storage.path(name)) if storage.local is not None else storage.open(name)
-    with source, pa.ipc.open_file(source) as reader:
-        rows = pa.Table.from_batches([reader.get_batch(at)])
-    return build("rejects", dict(zip(rows.column_names, rows.columns, strict=True))) if table == "rejects" else rows
 
 
 def merge_shard(item: _Merge) -> None:
@@ -284,16 +220,6 @@ def merge_shard(item: _Merge) -> None:
     for unit, key in item.keys.items():
         made = {table: getattr(merged, table) for table in OUTPUTS[unit]}
         store.write_part(item.shard, key, made, stats[unit])
-
-
-def shard_batches(storage: Storage, keys: Sequence[str]) -> dict[int, list[tuple[str, int, int]]]:
-    """Return, for every shard, where its batches lie in the fragments of some sources."""
-    found: dict[int, list[tuple[str, int, int]]] = {}
-    for key in keys:
-        for number, shards in enumerate(source_manifest(storage, key)["groups"]):
-            for at, shard in enumerate(shards):
-                found.setdefault(shard, []).append((key, number, at))
-    return found
 
 
 def shard_keys(storage: Storage, keys: Sequence[str]) -> dict[str, Keys]:
@@ -375,7 +301,7 @@ def _read_all(store: Store, config: RunConfig, items: Sequence[_Read], total: in
         if was_read(store.storage, item.key):
             return whole, 0
         groups = 0
-        while store.storage.exists(f"fragments/{item.key}/{_fragment_name(groups, 'sessions')}"):
+        while store.storage.exists(f"fragments/{item.key}/{fragment_name(groups, 'sessions')}"):
             groups += 1
         return min(whole - 1, groups * config.ingest.split_mb), 0
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from indexers import presets
 from pipelines import ingest, query
 from pipelines.driver import MEMORY, OWN_FORMAT, continued, starting_point
+from pipelines.fragment_files import read_fragments, shard_batches, source_manifest
 from pipelines.lock import writing
 from pipelines.planner import all_units
 from pipelines.rank import index_units
@@ -195,9 +196,9 @@ class Memory:
         kept = [
             key
             for key in self._head().get("sources", [])
-            if ingest.source_manifest(storage, key)["source"]["name"] != self._log
+            if source_manifest(storage, key)["source"]["name"] != self._log
         ]
-        for fragment in ingest.read_fragments(storage, ingest.shard_batches(storage, kept).get(shard, [])):
+        for fragment in read_fragments(storage, shard_batches(storage, kept).get(shard, [])):
             found.append(_of_case(fragment, self.case))
         told = self._told()
         log = Source(self._log, self._log, len(told), "", OWN_FORMAT)
