@@ -354,6 +354,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:
+        if verbose:
+            raise
+        console.tell(f"tagloom: {error.filename or 'storage'}: {error.strerror or error}")
+        sys.exit(1)
     except Exception as error:  # the last resort: users never see a traceback unless they ask for it
         if verbose:
             raise

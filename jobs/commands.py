@@ -56,7 +56,7 @@ def _show_run(result: Any, as_json: bool) -> None:
     )
     if summary["rejects"]:
         reasons = ", ".join(f"{name} {count:,}" for name, count in summary["reject_reasons"].items())
-        console.emit(f"rejected: {reasons}   (tagloom export rejects)")
+        console.emit(f"rejected: {reasons}   (tagloom export -C {summary['corpus']} rejects)")
     if summary["repairs"]:
         console.emit("repaired: " + ", ".join(f"{name} {count:,}" for name, count in summary["repairs"].items()))
     if metrics:
@@ -66,7 +66,7 @@ def _show_run(result: Any, as_json: bool) -> None:
     total = sum(result.seconds.values())
     spent = ", ".join(f"{stage} {console.duration(took)}" for stage, took in result.seconds.items())
     console.emit(f"\ntook {console.duration(total)} ({spent}); {sum(result.made.values()):,} parts made")
-    _show_places(summary, bool(metrics))
+    _show_places(summary, searchable="extract" in manifests)
 
 
 def _reasons(store: Any, asked: Any) -> dict[str, int]:
@@ -98,7 +98,7 @@ def _show_comparisons(comparisons: Sequence[dict[str, Any]]) -> None:
     rows = [
         [
             c["baseline"],
-            f"{-c['difference']:+.3f} [{-c['high']:+.3f}, {-c['low']:+.3f}]",
+            f"{0 - c['difference']:+.3f} [{0 - c['high']:+.3f}, {0 - c['low']:+.3f}]",
             f"{c['p_value']:.4f}",
             f"{c['p_holm']:.4f}",
         ]
@@ -119,11 +119,11 @@ def _show_apart(metrics: Sequence[dict[str, Any]], questions: int) -> None:
         console.emit(f"apart: {marked[0]['questions']:,} scored ones are marked unanswerable; their mrr: {figures}")
 
 
-def _show_places(summary: dict[str, Any], evaluated: bool) -> None:
+def _show_places(summary: dict[str, Any], *, searchable: bool) -> None:
     corpus, name = summary["corpus"], summary["generation"]
     option = "" if name == "main" else f" --name {name}"
     console.emit(f"corpus: {corpus}   (tables as Parquet under {corpus}/tables, generation '{name}')")
-    if evaluated:
+    if searchable:
         console.emit(
             f"next:   tagloom query -C {corpus}{option} 'your question'   |   tagloom export -C {corpus}{option} runs"
         )

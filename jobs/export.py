@@ -110,11 +110,12 @@ def export(
 
 def _format(what: str, fmt: str | None, target: str | Path | None, by_case: bool) -> _Format:
     known = sorted({name for name, _ in FORMATS})
-    fmt = (
-        fmt
-        or _SUFFIXES.get(Path(target or "").suffix.lower())
-        or {QRELS: "trec", GRAPHS: "graphml"}.get(what, "parquet")
-    )
+    suffix = Path(target or "").suffix.lower()
+    if fmt is None and suffix and suffix not in _SUFFIXES:
+        raise UsageError(
+            f"no format goes with '{suffix}'", where=str(target), remedy=f"Name one: -f {', -f '.join(known)}."
+        )
+    fmt = fmt or _SUFFIXES.get(suffix) or {QRELS: "trec", GRAPHS: "graphml"}.get(what, "parquet")
     if fmt not in known:
         guess = nearest(fmt, known)
         hint = f"Did you mean '{guess}'?" if guess else f"There are: {', '.join(known)}."

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import threading
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -64,8 +65,11 @@ def run_map(
             where=f"beam: runner={runner} {' '.join(flags)}",
             remedy="Runners: FnApiRunner, DirectRunner, PortableRunner, FlinkRunner, SparkRunner, DataflowRunner.",
         ) from error
+    in_process = runner == "FnApiRunner" and given.get("direct_running_mode") != "multi_processing"
+    token = uuid.uuid4().hex if in_process else ""
+    guarded = _Guarded(function, token)
     spread = pipeline | f"{label} items" >> apache_beam.Create(list(items)) | apache_beam.Reshuffle()
-    _ = spread | label >> apache_beam.Map(_Guarded(function))
+    _ = spread | label >> apache_beam.Map(guarded)
     _quieten()
     failures: list[BaseException] = []
 
@@ -75,9 +79,14 @@ def run_map(
         except BaseException as error:
             failures.append(error)
 
-    thread = threading.Thread(target=work, daemon=True, name=f"beam-{label}")
-    thread.start()
-    _watch(thread, items, progress, measure)
+    _KEPT[token] = []
+    try:
+        thread = threading.Thread(target=work, daemon=True, name=f"beam-{label}")
+        thread.start()
+        _watch(thread, items, progress, measure)
+        failures += _KEPT[token]
+    finally:
+        del _KEPT[token]
     if failures:
         raise _unwrapped(failures[0], label) from failures[0]
 
@@ -133,17 +142,28 @@ def _runner(name: str) -> Any:
 _MARK = "tagloom-error:"
 
 
+_KEPT: dict[str, list[BaseException]] = {}
+"""What functions raised in this process, by run: Beam would print pages about it."""
+
+
 @dataclass(frozen=True)
 class _Guarded(Generic[T]):
-    """Raises what a function raises as text that survives every runner: Beam rewrites messages, and what a worker
-    process raised arrives as the text of a traceback."""
+    """Carries what a function raises to the driver, whole.
+
+    In the driver's own process it is kept aside. Elsewhere it is raised as text that survives every runner: Beam
+    rewrites messages, and what a worker process raised arrives as the text of a traceback.
+    """
 
     function: Callable[[T], object]
+    token: str
 
     def __call__(self, item: T) -> None:
         try:
             self.function(item)
         except Exception as error:
+            if self.token in _KEPT:
+                _KEPT[self.token].append(error)
+                return
             known = error if isinstance(error, TagloomError) else None
             fields = {
                 "type": type(error).__name__,
@@ -156,6 +176,8 @@ class _Guarded(Generic[T]):
 
 
 def _unwrapped(error: BaseException, label: str) -> TagloomError:
+    if isinstance(error, TagloomError):
+        return error
     seen: BaseException | None = error
     while seen is not None:
         if found := re.search(f"{_MARK}([A-Za-z0-9+/=]+);", str(seen)):
@@ -163,5 +185,7 @@ def _unwrapped(error: BaseException, label: str) -> TagloomError:
             kind = getattr(errors, fields["type"], TagloomError)
             return kind(fields["message"], where=fields["where"] or f"step '{label}'", remedy=fields["remedy"])
         seen = seen.__cause__ or seen.__context__
-    first = str(error).strip().splitlines()
-    return TagloomError(f"{type(error).__name__}: {first[-1] if first else ''}", where=f"step '{label}'", remedy=FAULT)
+    text = str(error).strip()
+    if "Traceback" in text:  # of a worker process: its last line says what was raised
+        text = text.splitlines()[-1]
+    return TagloomError(f"{type(error).__name__}: {' '.join(text.split())}", where=f"step '{label}'", remedy=FAULT)

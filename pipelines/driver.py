@@ -222,15 +222,16 @@ def check_rejects(result: RunResult) -> None:
         TooManyRejectsError: It is.
     """
     config = result.config
-    rejects = result.manifests["questions"].rows("rejects")
     records = int(result.facts["records"])
+    rejects = result.manifests["questions"].stats.get("rejected_records", 0)
     share = rejects / max(1, records)
     if share > config.ingest.max_reject_share:
         raise TooManyRejectsError(
             f"{rejects} of {records} records were rejected ({share:.1%}); the limit is "
             f"{config.ingest.max_reject_share:.1%}",
             where=config.corpus,
-            remedy="See them: tagloom export rejects. Raise ingest.max_reject_share if they may be missing.",
+            remedy=f"See them: tagloom export -C {config.corpus} rejects. "
+            "Raise ingest.max_reject_share if they may be missing.",
         )
 
 

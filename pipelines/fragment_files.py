@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from pipelines.digests import RowDigest
 from pipelines.storage import Storage
+from schemas.errors import StoreError
 from schemas.tables import build
 from transforms.fragments import FRAGMENT_SCHEMAS, FragmentTables
 
@@ -80,8 +81,15 @@ def read_fragments(storage: Storage, batches: Sequence[tuple[str, int, int]]) ->
 def _batch(storage: Storage, table: str, key: str, group: int, at: int) -> pa.Table:
     name = f"fragments/{key}/{fragment_name(group, table)}"
     source = pa.memory_map(storage.path(name)) if storage.local is not None else storage.open(name)
-    with source, pa.ipc.open_file(source) as reader:
-        rows = pa.Table.from_batches([reader.get_batch(at)])
+    try:
+        with source, pa.ipc.open_file(source) as reader:
+            rows = pa.Table.from_batches([reader.get_batch(at)])
+    except (pa.ArrowException, OSError, IndexError) as error:
+        raise StoreError(
+            f"is damaged: {error}",
+            where=storage.path(name),
+            remedy=f"Remove the folder fragments/{key} and run again with the inputs named: they are read anew.",
+        ) from error
     return build("rejects", dict(zip(rows.column_names, rows.columns, strict=True))) if table == "rejects" else rows
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from pipelines.stage import Inputs, Output, Stage, Unit
 from schemas.config import RunConfig
+from schemas.errors import ConfigError
+from schemas.ids import nearest
 from transforms import graphs
 
 READS = {"interactions": "ingest", "notes": "extract"}
@@ -14,6 +16,14 @@ READS = {"interactions": "ingest", "notes": "extract"}
 
 def units(config: RunConfig) -> list[Unit]:
     """One unit a graph kind."""
+    for kind in config.graph.options:
+        if kind not in config.graph.kinds:
+            guess = nearest(kind, config.graph.kinds)
+            raise ConfigError(
+                f"graph.kinds has no '{kind}'",
+                where=f"graph.options.{kind}",
+                remedy=f"Did you mean '{guess}'?" if guess else f"Kinds of this run: {', '.join(config.graph.kinds)}.",
+            )
     found = []
     for kind in config.graph.kinds:
         builder = graphs.load(kind)

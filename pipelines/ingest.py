@@ -16,6 +16,8 @@ from typing import Any, BinaryIO, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import fsspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines import beam_engine
 from pipelines.fragment_files import (
@@ -147,7 +149,11 @@ def read_source(item: _Read) -> None:
             while hashing.read(1 << 20):
                 pass
     except OSError as error:
-        raise InputError(f"cannot be read: {error}", where=item.source.uri) from error
+        raise InputError(
+            f"cannot be read: {error}",
+            where=item.source.uri,
+            remedy="Put it back, or run again naming the inputs that there are; those are then all.",
+        ) from error
     if item.source.hashed and hashing.hexdigest() != item.source.digest:
         raise InputError(
             "the file has changed since it was looked at",
@@ -215,6 +221,9 @@ def merge_shard(item: _Merge) -> None:
     merged = merge(read_fragments(store.storage, item.batches))
     cases = len(merged.interactions["case_id"].unique())
     stats: dict[str, dict[str, int]] = {"ingest": {"cases": cases}, "questions": {}}
+    evidence = pc.starts_with(merged.rejects["reason"].cast(pa.string()), "evidence_")
+    if rejected := merged.rejects.num_rows - (pc.sum(evidence).as_py() or 0):
+        stats["questions"]["rejected_records"] = rejected
     for name, count in merged.repairs.items():
         stats["questions" if "question" in name else "ingest"][f"repaired_{name}"] = count
     for unit, key in item.keys.items():

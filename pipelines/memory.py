@@ -32,6 +32,7 @@ from schemas.errors import LockedError, UsageError
 from schemas.ids import canonical_json, escape_id, shard_of
 from transforms.fragments import FragmentTables, fragments
 from transforms.merge import Merged, merge
+from transforms.text import clean
 
 SHARDS = 8
 """Shards of a corpus that a memory makes."""
@@ -90,9 +91,9 @@ class Memory:
             LockedError: Another process makes it, for longer than `wait`.
             UsageError: The case has no name.
         """
-        if not case:
-            raise UsageError("a memory needs the name of a case", where="case")
-        self.case = case
+        if not isinstance(case, str) or not case.strip():
+            raise UsageError("a memory needs the name of a case, as text", where="case")
+        self.case = clean(case)
         self._name = generation
         self._wait = wait
         storage = Storage(uri)
@@ -117,18 +118,21 @@ class Memory:
             session: Conversation that it is part of; by default one of its own.
 
         Raises:
-            UsageError: Both texts are empty.
+            UsageError: Both texts are empty, or an argument is of the wrong kind.
             StoreError: It cannot be written.
             LockedError: Another process writes to this memory for longer than `wait`.
         """
-        if not (user.strip() or assistant.strip()):
+        said = [clean(_text(text, where)) for text, where in ((user, "user"), (assistant, "assistant"))]
+        if not any(text.strip() for text in said):
             raise UsageError("nothing to remember: both texts are empty", where="Memory.remember")
         moment = at or datetime.now(UTC)
+        if not isinstance(moment, datetime):
+            raise UsageError(f"'{at}' is no datetime", where="at", remedy="Use datetime.fromisoformat(...).")
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         with self._alone():
             before = self._told()
             lines = before.count(b"\n") + (not before.endswith(b"\n") and bool(before))
-            roles = (("user", user), ("assistant", assistant))
+            roles = zip(("user", "assistant"), said, strict=True)
             line = canonical_json(
                 {
                     "case_id": self.case,
@@ -220,6 +224,14 @@ class Memory:
         if held.table("ingest", "interactions").num_rows:
             _build(config, held, index_units(preset))
         return held
+
+
+def _text(value: object, where: str) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise UsageError(f"{value!r} is no text", where=where)
+    return value
 
 
 def _of_case(fragment: FragmentTables, case: str) -> FragmentTables:

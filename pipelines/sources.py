@@ -45,7 +45,7 @@ class Source:
 def find_sources(inputs: Iterable[str], *, format: str = UNKNOWN, without: str = "") -> list[Source]:
     """Expand files, folders and globs into sources, each file once, in order of URI.
 
-    Hidden files (a name that starts with ``.`` or ``_``) inside folders are passed over.
+    Hidden files (a name that starts with ``.``) inside folders are passed over.
 
     Args:
         inputs: Paths or URIs.
@@ -119,7 +119,7 @@ def _expand(fs: Any, path: str, text: str) -> list[tuple[str, str]]:
     else:
         raise InputError("no such file or folder", where=text, remedy=remedy)
     pairs = [(posixpath.relpath(f, root) if root else f, f) for f in files]
-    kept = [(n, f) for n, f in pairs if not any(step.startswith((".", "_")) for step in n.split("/"))]
+    kept = [(n, f) for n, f in pairs if not any(step.startswith(".") for step in n.split("/"))]
     if not kept:
         raise InputError("no file there", where=text, remedy=remedy)
     return kept

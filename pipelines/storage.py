@@ -162,7 +162,11 @@ class Storage:
         try:
             return json.loads(self.read(name))
         except ValueError as error:
-            raise StoreError(f"is damaged: {error}", where=self.path(name)) from error
+            raise StoreError(
+                f"is damaged: {error}",
+                where=self.path(name),
+                remedy="Remove it and run again with the inputs named; parts that are whole are found and kept.",
+            ) from error
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a JSON file, readable, with sorted keys, and force it to the disk."""

@@ -237,6 +237,12 @@ class Store:
         if not self.storage.exists("heads.json"):
             return {}
         found: dict[str, dict[str, Any]] = self.storage.read_json("heads.json")
+        if not isinstance(found, dict) or not all(isinstance(head, dict) for head in found.values()):
+            raise StoreError(
+                "does not hold generations",
+                where=self.storage.path("heads.json"),
+                remedy="Remove it and run again with the inputs named; parts that are whole are found and kept.",
+            )
         return found
 
     def move_head(self, name: str, head: Mapping[str, Any]) -> None:

@@ -33,7 +33,10 @@ class IngestConfig(_Section):
     timezone: str = Field("UTC", description="Time zone of times that name none (IANA name)")
     encoding: str = Field("auto", description="Text encoding of inputs; 'auto' knows UTF-8, BOMs, UTF-16 and cp1252")
     max_reject_share: float = Field(
-        0.05, ge=0, le=1, description="Share of rejected records above which the run ends with exit code 3"
+        0.05,
+        ge=0,
+        le=1,
+        description="Share of rejected records (evidence ids aside) above which the run ends with code 3",
     )
     split_mb: int = Field(64, ge=1, le=1024, description="Text held at once while reading, in MB")
 

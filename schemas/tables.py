@@ -64,7 +64,7 @@ _SPECS = (
         _CASE,
         _field("session_id", _NAME, "Conversation that the interaction is part of"),
         _INTERACTION,
-        _field("content_hash", _ID, "xxh3-128 of speakers, time and texts; equal content, equal hash"),
+        _field("content_hash", _ID, "xxh3-128 of time (or its text, if not understood), speakers and texts"),
         _field("position", pa.int32(), "Rank in time order within the case, from 0"),
         _field("started_at", _TIME, "When it began (UTC); null where the source tells no time", null=True),
         _field("started_at_text", pa.string(), "The time as the source wrote it", null=True),

@@ -191,7 +191,8 @@ def _row_hashes(rows: Rows, time_texts: list[str], user: pa.Array, assistant: pa
     hashes, at = [], 0
     speakers = rows.speakers
     for index, (when, text, count) in enumerate(zip(rows.started_at, time_texts, rows.speaker_counts, strict=True)):
-        words = (text, *speakers[at : at + count])
+        # One instant may be written in many ways; how it was written counts only where it was not understood.
+        words = (text if when is None else "", *speakers[at : at + count])
         key = (when, *words)
         at += count
         prefix = prefixes.get(key)

@@ -137,7 +137,7 @@ def test_rejects_above_the_limit_end_with_3_after_the_results(tmp_path, capsys):
     assert code == 3
     assert "1 cases, 1 interactions" in out
     assert "1 of 2 records were rejected (50.0%)" in err
-    assert "tagloom export rejects" in err
+    assert f"tagloom export -C {tmp_path / 'c'} rejects" in err
 
 
 def test_beam_options_reach_the_configuration():

@@ -94,6 +94,26 @@ def test_hostile_cases_and_texts(tmp_path):
         tagloom.Memory(str(tmp_path / "m"), case="")
 
 
+@pytest.mark.parametrize("case", ["名前", "_bob", "@ann", "/x"])
+def test_memories_of_every_name_reach_a_run(tmp_path, case):
+    tagloom.Memory(str(tmp_path / "m"), case=case).remember("I live in Bern \ud800.", "Noted.")
+    result = run(tmp_path / "m")
+    assert result.manifests["ingest"].rows("interactions") == 1
+    assert tagloom.open_corpus(str(tmp_path / "m")).cases == [case]
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    ({"user": 5}, "5 is no text"),
+    ({"user": "x", "at": "2024-05-01"}, "is no datetime"),
+    ({"user": None, "assistant": None}, "both texts are empty"),
+])  # fmt: skip
+def test_wrong_arguments_are_usage_errors(tmp_path, arguments, says):
+    with pytest.raises(UsageError, match=says):
+        tagloom.Memory(str(tmp_path / "m"), case="me").remember(**arguments)
+    with pytest.raises(UsageError, match="as text"):
+        tagloom.Memory(str(tmp_path / "m"), case=5)
+
+
 def test_a_line_that_a_kill_cut_does_not_spoil_the_next(tmp_path):
     memory = tagloom.Memory(str(tmp_path / "m"), case="me")
     memory.remember("I adopted a cat.")

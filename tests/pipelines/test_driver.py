@@ -178,6 +178,37 @@ def test_shards_are_fixed_and_wrong_settings_leave_nothing(small, tmp_path):
         run(tmp_path / "c", small, shards=64)
 
 
+def test_damage_names_the_file_and_what_to_do(small, tmp_path):
+    corpus = tmp_path / "c"
+    run(corpus, small)
+    more = write_lines(tmp_path / "more.jsonl", session("case3", 2, "Miso met a dog.", "How?"))
+    fragment = next((corpus / "fragments").rglob("00000.interactions.arrow"))
+    fragment.write_bytes(fragment.read_bytes()[:100])
+    with pytest.raises(StoreError, match=r"interactions\.arrow: is damaged(.|\n)*Remove the folder fragments/"):
+        run(corpus, more, append=True)
+    (corpus / "heads.json").write_text("[]")
+    with pytest.raises(StoreError, match=r"heads\.json: does not hold generations"):
+        run(corpus, small)
+
+
+def test_options_of_a_graph_that_is_not_built(small, tmp_path):
+    with pytest.raises(UsageError, match=r"graph\.kinds has no 'tagraph'(.|\n)*Did you mean 'taggraph'"):
+        run(tmp_path / "c", small, **{"graph.options": {"tagraph": {}}})
+
+
+def test_beam_options_that_are_not_known(small, tmp_path):
+    with pytest.raises(UsageError, match="Did you mean 'direct_num_workers'"):
+        run(tmp_path / "c", small, beam={"direct_num_wrokers": 2})
+
+
+def test_evidence_that_does_not_resolve_is_no_rejected_record(tmp_path):
+    asked = question("a", "Which cat?", *(f"none{n}" for n in range(7)))
+    path = write_lines(tmp_path / "a.jsonl", session("a", 1, "I have a cat.", "Good."), asked)
+    result = run(tmp_path / "c", path)
+    assert result.manifests["questions"].rows("rejects") == 7
+    driver.check_rejects(result)
+
+
 def test_a_run_inside_an_event_loop(small, tmp_path):
     async def notebook():
         return run(tmp_path / "c", small)

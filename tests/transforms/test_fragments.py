@@ -55,7 +55,7 @@ def test_rows_of_one_session():
             "case_id": "c",
             "session_id": "s",
             "interaction_id": f"s/{n}",
-            "content_hash": content_hash([str(1_704_067_200_000_000), "day 0", "user", "assistant", said, answer]),
+            "content_hash": content_hash([str(1_704_067_200_000_000), "", "user", "assistant", said, answer]),
             "position": n,
             "started_at": DAY,
             "started_at_text": "day 0",
@@ -287,6 +287,14 @@ def test_two_copies_of_a_source_give_one():
     result = merge(groups)
     assert column(result.interactions, "source") == ["a"]
     assert result.repairs == Counter(duplicate_session=1, duplicate_question=1)
+
+
+def test_one_instant_in_two_spellings_is_one_session():
+    first, second = session("s", "a", "b"), session("s", "a", "b", offset=1)
+    second.started_at_text = "the same, in other words"
+    result = merged(first, second)
+    assert len(result.interactions) == 1
+    assert result.repairs == {"duplicate_session": 1}
 
 
 def test_places_are_told_within_the_case_so_that_other_cases_do_not_move_them():
