@@ -19,6 +19,7 @@ from tests.transforms.fuzz_readers import fuzz
 
 TAGLOOM = str(Path(sys.executable).with_name("tagloom"))
 KILLS = 20
+KILLS_A_CORPUS = 4
 PRESETS = ("bm25", "bm25-raw", "taggraph-basic", "adaptivegraph")
 
 
@@ -51,18 +52,20 @@ def test_twenty_kills_end_in_the_same_bytes(logs, tmp_path):
         corpus = tmp_path / f"c{corpora}"
         corpora += 1
         workers = (2, 0)[corpora % 2]
+        left = KILLS_A_CORPUS
         while True:
             before = parts(corpus) if corpus.exists() else {}
             process = subprocess.Popen(
                 command(corpus, logs, workers), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
             )
             try:
-                _, errors = process.communicate(timeout=rng.uniform(0.1, 0.7) * whole_run)
+                _, errors = process.communicate(timeout=rng.uniform(0.1, 0.9) * whole_run if left else None)
             except subprocess.TimeoutExpired:
                 orphans += psutil.Process(process.pid).children(recursive=True)
                 os.kill(process.pid, signal.SIGKILL)
                 process.communicate()
                 kills += 1
+                left -= 1
                 continue
             finally:
                 after = parts(corpus) if corpus.exists() else {}
