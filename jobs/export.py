@@ -57,7 +57,14 @@ FORMATS: dict[tuple[str, str], _Format] = {
 """(Format, what it can hold) -> how; "" stands for every table."""
 
 _BY_CASE = _Format(".parquet", True, lambda g, what, to: flat.write_parquet_by_case(view(g, what), to))
-_SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".qrels": "trec"}
+_SUFFIXES = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".qrels": "trec",
+    ".trec": "trec",
+}
 
 
 def export(
@@ -111,11 +118,12 @@ def export(
 def _format(what: str, fmt: str | None, target: str | Path | None, by_case: bool) -> _Format:
     known = sorted({name for name, _ in FORMATS})
     suffix = Path(target or "").suffix.lower()
-    if fmt is None and suffix and suffix not in _SUFFIXES:
+    own = {QRELS: "trec", GRAPHS: "graphml"}.get(what)
+    if fmt is None and suffix and suffix not in _SUFFIXES and not (own or by_case):
         raise UsageError(
             f"no format goes with '{suffix}'", where=str(target), remedy=f"Name one: -f {', -f '.join(known)}."
         )
-    fmt = fmt or _SUFFIXES.get(suffix) or {QRELS: "trec", GRAPHS: "graphml"}.get(what, "parquet")
+    fmt = fmt or _SUFFIXES.get(suffix) or own or "parquet"
     if fmt not in known:
         guess = nearest(fmt, known)
         hint = f"Did you mean '{guess}'?" if guess else f"There are: {', '.join(known)}."

@@ -92,6 +92,10 @@ def test_export_status_gc_synth(corpus, tmp_path, capsys):
     assert code == 0
     assert out == f"3 rows -> {target}\n"
     assert "Miso" in target.read_text()
+    for what, name in (("qrels", "q.trec"), ("runs", "r.trec"), ("qrels", "q.txt"), ("graphs", "g.v1")):
+        assert call(capsys, "export", "-C", corpus, what, "--to", str(tmp_path / name))[0] == 0
+    code, _, err = call(capsys, "export", "-C", corpus, "notes", "--to", str(tmp_path / "x.xlsx"))
+    assert (code, "no format goes with '.xlsx'" in err) == (2, True)
     assert "generation 'main'" in call(capsys, "status", "-C", corpus)[1]
     assert "would remove 0 files" in call(capsys, "gc", "-C", corpus, "--dry-run")[1]
     code, out, _ = call(capsys, "synth", "--to", str(tmp_path / "s"), "--size", "20")
