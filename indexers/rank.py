@@ -21,9 +21,7 @@ from indexers.scores import Scores, ranked
 from schemas.errors import SchemaError
 from schemas.tables import build as build_table
 from schemas.tables import empty
-
-SESSIONS = 40
-"""Sessions that a ranking names at least, if it retrieves so many; session metrics are cut there."""
+from transforms.metrics import SESSION_DEPTH
 
 _CELLS = 4_000_000
 
@@ -71,7 +69,7 @@ def rank_shard(
         presets: Preset names.
         tables: The tables of `INPUTS`. Of cases without questions little or nothing is looked at.
         depth: Interactions kept of each ranking. Below them, only the first interaction of each further session is
-            kept, with its true rank, until `SESSIONS` sessions are there.
+            kept, with its true rank, until `SESSION_DEPTH` sessions are there.
 
     Returns:
         By preset, the table `runs` (in order of the questions and of rank) and the counts.
@@ -285,7 +283,7 @@ def _runs(name: str, shard: _Shard, batch: _Batch, scores: Scores, depth: int, s
     running = np.concatenate([[0], np.cumsum(fresh)])
     starts = np.searchsorted(question, np.arange(len(case)))
     sessions_seen = running[1:] - running[starts[question]]
-    kept = np.flatnonzero((rank <= depth) | (fresh & (sessions_seen <= SESSIONS)))
+    kept = np.flatnonzero((rank <= depth) | (fresh & (sessions_seen <= SESSION_DEPTH)))
     stats.questions += len(case)
     stats.no_results += len(case) - len(np.unique(question))
     codes = pa.array(question[kept])

@@ -29,7 +29,7 @@ def examine() -> dict[str, Any]:
     """Return libraries with versions, names of formats, extractors, graphs and presets, and facts of the machine."""
     from indexers.presets import PRESETS
     from transforms import extractors, graphs
-    from transforms.formats import READERS
+    from transforms.formats import readers
 
     libraries = [
         {"name": name, "version": _version(name), "purpose": purpose, "remedy": "" if _version(name) else remedy}
@@ -39,7 +39,7 @@ def examine() -> dict[str, Any]:
     return {
         "tagloom": _version("tagloom"),
         "libraries": libraries,
-        "formats": sorted(READERS),
+        "formats": sorted(readers()),
         "extractors": sorted(extractors.names()),
         "graphs": sorted(graphs.names()),
         "presets": list(PRESETS),

@@ -86,10 +86,6 @@ class Storage:
         self.fs.invalidate_cache()  # workers write, and listings of before do not know
         return bool(self.fs.isfile(self.path(name)))
 
-    def size(self, name: str) -> int:
-        """Return the size of a file in bytes."""
-        return int(self.fs.size(self.path(name)))
-
     def read(self, name: str) -> bytes:
         """Return the bytes of a file.
 

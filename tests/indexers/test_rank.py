@@ -167,7 +167,7 @@ def test_below_the_depth_only_first_of_new_sessions(shard, monkeypatch):
 
     assert kept(1) == [(1, "i0"), (3, "i2"), (4, "i3"), (6, "i5")]
     assert kept(4) == [(1, "i0"), (2, "i1"), (3, "i2"), (4, "i3"), (6, "i5")]
-    monkeypatch.setattr(rank, "SESSIONS", 2)
+    monkeypatch.setattr(rank, "SESSION_DEPTH", 2)
     assert kept(1) == [(1, "i0"), (3, "i2")]
     assert kept(4) == [(1, "i0"), (2, "i1"), (3, "i2"), (4, "i3")]
 
