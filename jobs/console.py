@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pipelines.progress import Silent
+from pipelines.spent import Spent
 
 LINE_SECONDS = 5.0
 """How often a plain line tells the progress where there is no terminal."""
@@ -96,6 +97,12 @@ class Lines:
             self._clock.told = time.monotonic()
             tell(f"{self._clock.stage}: {self._clock.state()}")
 
+    def measure(self, spent: Spent) -> None:
+        """Say now and then what the engine did."""
+        if time.monotonic() - self._clock.told > LINE_SECONDS:
+            self._clock.told = time.monotonic()
+            tell(f"{self._clock.stage}: {engine_line(spent)}")
+
     def end(self, note: str = "") -> None:
         """Say what it took."""
         tell(f"{self._clock.stage}: done in {self._clock.taken()}" + (f"; {note}" if note else ""))
@@ -131,6 +138,10 @@ class Bars:
         self._clock.add(pieces, rows)
         self._progress.update(self._task, advance=pieces, rate=self._clock.rate())
 
+    def measure(self, spent: Spent) -> None:
+        """Show what the engine did beside the bar."""
+        self._progress.update(self._task, rate=engine_line(spent))
+
     def end(self, note: str = "") -> None:
         """Replace the bar by a line."""
         self._progress.remove_task(self._task)
@@ -159,6 +170,28 @@ class _Clock:
         spent = time.monotonic() - self.started
         left = spent / self.pieces * (self.total - self.pieces) if self.pieces else 0.0
         return f"{self.pieces}/{self.total} {self.unit}, {self.rate()}, {duration(left)} left"
+
+
+def engine_line(spent: Spent) -> str:
+    """Return what engines did so far, in one line."""
+    seconds = max(1e-9, spent.seconds)
+    left = (spent.pieces - spent.done) / (spent.done / seconds) if spent.done else 0.0
+    told = [
+        f"{spent.done:,} of {spent.pieces:,} pieces",
+        f"{spent.count('requests') / seconds:,.1f} requests/s",
+        f"{spent.count('prompt_tokens') / seconds:,.0f} + {spent.count('completion_tokens') / seconds:,.0f} tokens/s",
+        f"{spent.in_flight} of {spent.slots} slots busy",
+    ]
+    if spent.count("cached_tokens"):
+        told.append(f"{spent.count('cached_tokens') / max(1, spent.count('prompt_tokens')):.0%} of prompts from cache")
+    if spent.count("journal"):
+        told.append(f"{spent.count('journal'):,.0f} from the journal")
+    for name, words in (("failed", "failed"), ("retried", "tried again")):
+        if group := spent.group(name):
+            told.append(f"{words}: " + ", ".join(f"{reason} {count:,.0f}" for reason, count in group.items()))
+    if spent.done:
+        told.append(f"{duration(left)} left")
+    return "; ".join(told)
 
 
 def progress(quiet: bool, as_json: bool) -> Bars | Lines | Silent:

@@ -100,18 +100,46 @@ def export(
         hint = f"Did you mean '{guess}'?" if guess else f"There are: {', '.join(EXPORTABLE)}."
         raise UsageError(f"nothing is called '{what}'", where="export", remedy=hint)
     how = _format(what, fmt, target, by_case)
-    path = _target(what, target, how, overwrite)
+    path = _target(what, target, how.suffix, how.folder, overwrite)
+    return _written(path, how.folder, lambda aside: how.write(generation, what, aside))
+
+
+def write_folder(target: str | Path, suffix: str, write: Callable[[Path], int], *, overwrite: bool = False) -> Exported:
+    """Fill a folder as an export does: written aside and renamed at the end, nothing foreign replaced.
+
+    Args:
+        target: Local folder.
+        suffix: Suffix of its files.
+        write: Writes the files into the empty folder that it is given, and returns their rows.
+        overwrite: Replace a folder that holds nothing but files of that suffix.
+
+    Raises:
+        UsageError: The target is taken.
+    """
+    return _written(free_folder(target, suffix, overwrite), True, write)
+
+
+def free_folder(target: str | Path, suffix: str, overwrite: bool) -> Path:
+    """Check that a folder may be filled, and return its path.
+
+    Raises:
+        UsageError: The target is taken.
+    """
+    return _target("", target, suffix, True, overwrite)
+
+
+def _written(path: Path, folder: bool, write: Callable[[Path], int]) -> Exported:
     aside = path.with_name(f".{path.name}.writing")
     _remove(aside)
     try:
-        if how.folder:
+        if folder:
             aside.mkdir()
-        rows = how.write(generation, what, aside)
+        rows = write(aside)
         _remove(path)
         aside.rename(path)
     finally:
         _remove(aside)
-    files = sorted(f for f in path.rglob("*") if f.is_file()) if how.folder else [path]
+    files = sorted(f for f in path.rglob("*") if f.is_file()) if folder else [path]
     return Exported(path, tuple(files), rows)
 
 
@@ -141,24 +169,24 @@ def _format(what: str, fmt: str | None, target: str | Path | None, by_case: bool
     return _BY_CASE
 
 
-def _target(what: str, target: str | Path | None, how: _Format, overwrite: bool) -> Path:
+def _target(what: str, target: str | Path | None, suffix: str, folder: bool, overwrite: bool) -> Path:
     if "://" in str(target or ""):
         raise UsageError("is not a local path", where=str(target), remedy="Export to a local path and copy it there.")
-    path = Path(target or (what if how.folder else f"{what}{how.suffix}")).absolute()
-    if path.is_dir() and not how.folder:
-        path = path / f"{what}{how.suffix}"
+    path = Path(target or (what if folder else f"{what}{suffix}")).absolute()
+    if path.is_dir() and not folder:
+        path = path / f"{what}{suffix}"
     if path.is_dir() and any(path.iterdir()):
-        if not how.folder:
+        if not folder:
             raise UsageError("is a folder", where=str(path), remedy="Name a file.")
         if not overwrite:
             raise UsageError("is not empty", where=str(path), remedy="Name another folder, or give --overwrite.")
-        foreign = next((f for f in path.rglob("*") if f.is_symlink() or (f.is_file() and f.suffix != how.suffix)), None)
+        foreign = next((f for f in path.rglob("*") if f.is_symlink() or (f.is_file() and f.suffix != suffix)), None)
         if foreign is not None or path.is_symlink():
             raise UsageError(
                 f"also holds other files, such as '{foreign or path}'", where=str(path), remedy="Name another folder."
             )
     elif path.exists() and not path.is_dir():
-        if how.folder:
+        if folder:
             raise UsageError("is a file, a folder is needed", where=str(path), remedy="Name a folder.")
         if path.stat().st_size and not overwrite:
             raise UsageError("is there already", where=str(path), remedy="Name another file, or give --overwrite.")

@@ -8,18 +8,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from pipelines import beam_engine, ray_engine, work
 from pipelines.planner import Keys, UnitPlan, all_units, part_keys, plan_unit
 from pipelines.progress import Progress
+from pipelines.prometheus import exporting
 from pipelines.ray_session import RaySession
-from pipelines.stage import Item
+from pipelines.spent import Spent
+from pipelines.stage import Item, Stage, load_stage
 from pipelines.store import Generation, Manifest, Part, Store
 from schemas.config import RunConfig
 from schemas.errors import StoreError
 
 SMALL_ROWS = 20_000
 """Interactions up to which ``compute.workers: auto`` works in this process: Ray takes longer to start than they do."""
+
+PATIENCE = 20.0
+"""Seconds that engines have to end."""
 
 
 def code_version() -> str:
@@ -54,7 +60,8 @@ class Execution:
 
     def __post_init__(self) -> None:
         """Prepare Ray, which starts on first need."""
-        self.ray = RaySession(self.config.compute, self.store.storage.private)
+        needs = load_stage("extract").needs(self.config)
+        self.ray = RaySession(self.config.compute, self.store.storage.private, needs)
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -93,30 +100,54 @@ class Execution:
         started = time.perf_counter()
         done: dict[tuple[str, int], Part] = {}
         busy = 0.0
+        spent = Spent(sum(item.rows for item in items), self.config.extract.budget_tokens)
         if items:
             total = sum(len(plan.keys) for plan in plans)
             left = sum(len(plan.missing) for plan in plans)
             label = plans[0].unit.name if len(plans) == 1 else plans[0].stage.name
             self.progress.begin(label, total, total - left, "parts")
-            for item, finished in self._run_items(plans[0].stage.engine, items):
+            for item, finished in self._run_items(plans[0].stage, items, spent):
                 busy += finished.seconds
                 done |= {(u.name, item.shard): p for u, p in zip(item.units, finished.parts, strict=True)}
             self.progress.end()
         for plan in plans:
             inputs = {name: self.manifests[name].fingerprint for name in plan.unit.reads}
-            made = plan.known or _manifest(self.store, plan, done, inputs, busy)
+            made = plan.known or _manifest(self.store, plan, done, inputs, busy, self._facts(plan, spent))
             self.keep(made, time.perf_counter() - started, len(plan.missing))
 
-    def _run_items(self, engine: str, items: Sequence[Item]) -> Iterator[tuple[Item, work.Done]]:
+    def _run_items(self, stage: Stage, items: Sequence[Item], spent: Spent) -> Iterator[tuple[Item, work.Done]]:
         """Run items and yield what was done. Beam tells nothing about a single item: its parts are found later."""
-        if engine == "beam":
+        if stage.engine == "beam":
             beam_engine.run_map(items, work.run, self.config.beam, items[0].stage, self.progress, self._measure)
             return
+        needs = stage.needs(self.config)
         small = sum(item.rows for item in items) <= SMALL_ROWS and self.config.compute.workers == "auto"
-        workers = [] if small and not self.ray.started else self.ray.workers()
-        for item, done in ray_engine.run_items(items, workers):
-            self.progress.advance(len(item.units), item.rows)
-            yield item, done
+        if needs is None:
+            crew = None if small and not self.ray.started else self.ray.workers()
+            for item, done in ray_engine.run_items(items, crew):
+                self.progress.advance(len(item.units), item.rows)
+                yield item, done
+            return
+        alone = small and not needs.gpus and needs.python is None and needs.replicas in (None, 1)
+        replicas = None if alone else self.ray.replicas(needs)
+        with exporting(self.config.compute.metrics, spent):
+            try:
+                for item, done in ray_engine.run_asking(
+                    items, replicas, needs.at_once, spent, lambda: self.progress.measure(spent)
+                ):
+                    self.progress.advance(len(item.units), item.rows)
+                    yield item, done
+            finally:
+                if replicas is not None:
+                    replicas.end(PATIENCE)
+
+    def _facts(self, plan: UnitPlan, spent: Spent) -> dict[str, Any]:
+        """Return what a manifest keeps about the engine of a unit."""
+        if plan.stage.needs(self.config) is None:
+            return {}
+        from pipelines.extract import journals
+
+        return {**spent.facts(), "model": self.config.extract.model, "journal": journals(self.config.extract)}
 
     def _measure(self, item: Item) -> tuple[int, int]:
         pairs = zip(item.units, item.keys, strict=True)
@@ -136,6 +167,7 @@ def make_items(
         for shard in plan.missing:
             groups.setdefault((shard, "" if plan.stage.together else plan.unit.name), []).append(plan)
     rows = {part.shard: sum(t.rows for t in part.tables.values()) for part in manifests["ingest"].parts}
+    cases = {part.shard: part.stats.get("cases", 0) for part in manifests["ingest"].parts}
     items = []
     for (shard, _), members in sorted(groups.items()):
         stage = members[0].stage
@@ -156,10 +188,11 @@ def make_items(
                 store.shards,
                 stage.name,
                 shard,
-                tuple(plan.unit for plan in members),
+                tuple(plan.unit.by_shard(store.shards).get(shard, plan.unit) for plan in members),
                 tuple(plan.keys[shard] for plan in members),
                 parts,
                 rows.get(shard, 0),
+                cases.get(shard, 0),
             )
         )
     return items
@@ -171,6 +204,7 @@ def _manifest(
     done: Mapping[tuple[str, int], Part],
     inputs: Mapping[str, str],
     busy: float,
+    facts: Mapping[str, Any],
 ) -> Manifest:
     parts = []
     for shard, key in sorted(plan.keys.items()):
@@ -183,12 +217,12 @@ def _manifest(
                 remedy="Run the same command again.",
             )
         parts.append(part)
-    worked = {"busy_seconds": round(busy, 3), "parts_made": len(plan.missing)}
+    worked = {"busy_seconds": round(busy, 3), "parts_made": len(plan.missing), **facts}
     return Manifest(
         unit=plan.unit.name,
         fingerprint=plan.fingerprint,
         version=plan.stage.version,
-        config=dict(plan.unit.config),
+        config=plan.unit.described,
         tables=plan.unit.outputs,
         inputs=dict(inputs),
         parts=tuple(parts),

@@ -1,27 +1,234 @@
-"""Stage extract: interactions -> notes, on Ray."""
+"""Stage extract: interactions -> notes, and what else an engine is asked for, on Ray.
+
+Unit ``extract`` makes the notes; ``extract/TASK`` is one further task of an engine each, so that adding one leaves the
+others as they are. Where an extractor is for some cases only (``extract.cases``), the configuration of a shard without
+any of them is that of the extractor of the rest: its parts keep their keys.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.stage import Inputs, Output, Stage, Unit
-from schemas.config import RunConfig
-from schemas.errors import SchemaError
-from schemas.ids import canonical_json
-from transforms import extractors
+from pipelines.desk import Engine, JournalDesk, room
+from pipelines.journal import Journal, write_identity
+from pipelines.stage import Inputs, Needs, Output, Stage, Unit
+from schemas.config import ExtractConfig, RunConfig
+from schemas.errors import ConfigError, SchemaError, UsageError
+from schemas.ids import canonical_json, fingerprint, nearest, shard_of
+from schemas.tables import empty
+from transforms import engines, extractors, prompts, tasks
+from transforms.asking import CASES_AT_ONCE, Question, ask_all
+from transforms.prompts import Prompt
+
+NOTES = "notes"
 
 
 def units(config: RunConfig) -> list[Unit]:
-    """One unit: the configured extractor, with its checked options and the hashes of the files that they name."""
-    own = extractors.fingerprint_parts(config.extract.extractor, dict(config.extract.options))
-    settings = {"extractor": own, "ontology_window": config.extract.ontology_window}
-    return [Unit("extract", settings, ("ingest",), ("notes",))]
+    """Return the unit of notes and one for each further task.
+
+    Raises:
+        ConfigError, UsageError: A setting is not valid.
+    """
+    found = []
+    for name in config.extract.tasks:
+        task = tasks.load(name)
+        unit, _ = task.READS
+        setting, runtime = _variant(config.extract, name)
+        found.append(
+            Unit(
+                "extract" if name == NOTES else f"extract/{name}",
+                setting,
+                (unit,),
+                task.TABLES,
+                variants=_chosen(config.extract, name),
+                runtime=runtime,
+            )
+        )
+    if NOTES not in config.extract.tasks:
+        raise ConfigError(
+            f"{list(config.extract.tasks)} lacks notes, which graphs and indexes are made of",
+            where="extract.tasks",
+            remedy="Add it: extract.tasks: [notes, ...]",
+        )
+    return found
+
+
+def is_engine(extract: ExtractConfig) -> bool:
+    """Tell whether a model is asked, rather than an extractor."""
+    return extract.extractor in engines.names()
+
+
+def variants(extract: ExtractConfig) -> Iterator[ExtractConfig]:
+    """Yield the extractor and those of the rest, the first to choose first."""
+    current: ExtractConfig | None = extract
+    while current is not None:
+        yield current
+        current = current.rest if current.cases and current.rest else None
+
+
+def engine_of(extract: ExtractConfig) -> Engine:
+    """Return the engine that a configuration names.
+
+    Raises:
+        ConfigError, UsageError: Its model or an option is not valid.
+    """
+    module = engines.load(extract.extractor)
+    options = engines.options_of(module, extract.options)
+    identity = {"version": module.VERSION, **module.identity(extract.model, options)}
+    return Engine(module.NAME, extract.model, options.model_dump(mode="json"), identity)
+
+
+def journals(extract: ExtractConfig) -> list[str]:
+    """Return the journals that a configuration reads and writes."""
+    return list(dict.fromkeys(engine_of(one).journal for one in variants(extract) if is_engine(one)))
+
+
+def _variant(extract: ExtractConfig, task: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what the last extractor's output depends on, and by fingerprint what each needs to run."""
+    setting: dict[str, Any] = {}
+    runtime: dict[str, Any] = {}
+    for one in variants(extract):
+        setting, needs = _setting(one, task)
+        runtime[fingerprint(setting)] = needs
+    return setting, runtime
+
+
+def _chosen(extract: ExtractConfig, task: str) -> tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...]:
+    """Return the extractors that are for some cases only, in order of choice."""
+    return tuple((one.cases, _setting(one, task)[0]) for one in variants(extract) if one.cases and one.rest)
+
+
+def _setting(extract: ExtractConfig, task: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return one extractor's configuration, and what it needs to run that its output does not depend on."""
+    if not is_engine(extract):
+        if task != NOTES:
+            if task in extract.tasks:
+                raise ConfigError(
+                    f"extractor '{extract.extractor}' makes notes alone, not {task}",
+                    where="extract.tasks",
+                    remedy=f"Choose an engine: {', '.join(engines.names())}.",
+                )
+            return {"extractor": None}, {}
+        known = extractors.names()
+        if extract.extractor not in known:
+            close = nearest(extract.extractor, [*known, *engines.names()])
+            raise UsageError(
+                f"no extractor and no engine is called '{extract.extractor}'",
+                where="extract.extractor",
+                remedy=(f"Did you mean '{close}'? " if close else "")
+                + f"Extractors: {', '.join(known)}; engines: {', '.join(engines.names())}.",
+            )
+        if extract.model is not None or extract.prompt is not None:
+            raise ConfigError(
+                f"extractor '{extract.extractor}' asks no model",
+                where="extract.model" if extract.model is not None else "extract.prompt",
+                remedy=f"Leave it out, or choose an engine: --set extract.extractor=NAME, one of "
+                f"{', '.join(engines.names())}.",
+            )
+        own = extractors.fingerprint_parts(extract.extractor, dict(extract.options))
+        return {"extractor": own, "ontology_window": extract.ontology_window}, {}
+    if task not in extract.tasks:
+        return {"extractor": None}, {}
+    engine, made = engine_of(extract), tasks.load(task)
+    prompt = prompts.chosen(extract.tasks, extract.prompt)[task]
+    setting = {
+        "extractor": {"name": engine.name, "identity": dict(engine.identity)},
+        "task": {"name": task, "version": made.VERSION},
+        "prompt": prompt.hash,
+        "ontology_window": extract.ontology_window,
+        "ontology_tokens": extract.ontology_tokens,
+        "temperature": extract.temperature,
+        "max_tokens": extract.max_tokens or made.REPLY_TOKENS,
+        "retry_round": extract.retry_round,
+    }
+    return setting, {"engine": asdict(engine), "prompt": asdict(prompt)}
+
+
+async def process(inputs: Inputs, wanted: Sequence[Unit]) -> list[Output]:
+    """Do one task for one shard."""
+    (unit,) = wanted
+    task = tasks.load(unit.name.partition("/")[2] or NOTES)
+    source = inputs.table(*task.READS)
+    made: list[dict[str, pa.Table]] = []
+    for setting, rows in _split(unit.config, source):
+        made.append(await _make(inputs, unit, task, setting, rows))
+    tables = made[0] if len(made) == 1 else _joined(made, source)
+    for name in tables:
+        tables[name] = tables[name].unify_dictionaries()
+    stats: dict[str, int] = {}
+    status = tables["notes" if "notes" in tables else "outcomes"]
+    counts = Counter(pc.cast(status["status"], "string").to_pylist())
+    stats |= {f"{'notes' if task.NAME == NOTES else 'pieces'}_{name}": n for name, n in sorted(counts.items())}
+    for column in ("prompt_tokens", "completion_tokens"):
+        stats[column] = pc.sum(status[column]).as_py() or 0
+    return [Output(tables, stats)]
+
+
+def _split(setting: Mapping[str, Any], source: pa.Table) -> Iterator[tuple[Mapping[str, Any], pa.Table]]:
+    """Yield each extractor's configuration with the rows that it is for."""
+    rest = source
+    for chosen in setting.get("chosen", ()):
+        mine = pc.is_in(rest["case_id"].cast(pa.string()), value_set=pa.array(chosen["cases"], pa.string()))
+        yield {k: v for k, v in chosen.items() if k != "cases"}, rest.filter(mine)
+        rest = rest.filter(pc.invert(mine))
+    yield {k: v for k, v in setting.items() if k != "chosen"}, rest
+
+
+def _joined(made: Sequence[Mapping[str, pa.Table]], source: pa.Table) -> dict[str, pa.Table]:
+    """Join the tables of several extractors, cases in the order of the source."""
+    order = source["case_id"].cast(pa.string()).unique()
+    tables = {}
+    for name in made[0]:
+        whole = pa.concat_tables([one[name] for one in made]).combine_chunks()
+        place = pc.index_in(whole["case_id"].cast(pa.string()), value_set=order)
+        # Rows of a case lie together and in order already; a stable order by case is all that is needed.
+        rank = pc.rank(pa.chunked_array([place.combine_chunks()]), tiebreaker="first")
+        tables[name] = whole.take(pc.sort_indices(rank))
+    return tables
+
+
+async def _make(
+    inputs: Inputs, unit: Unit, task: tasks.Task, setting: Mapping[str, Any], rows: pa.Table
+) -> dict[str, pa.Table]:
+    own = setting["extractor"]
+    if own is None:
+        return {name: empty(name) for name in unit.outputs}
+    if "task" not in setting:
+        notes = await _extractor(canonical_json(own)).extract(rows, setting["ontology_window"])
+        _check_rows(rows, notes, own["name"])
+        return {"notes": notes}
+    needs = unit.runtime[fingerprint(setting)]
+    engine, prompt = Engine(**needs["engine"]), Prompt(**needs["prompt"])
+    cases = task.cases(rows)
+    question = Question(
+        task,
+        prompt,
+        setting["ontology_window"],
+        setting["ontology_tokens"],
+        setting["max_tokens"],
+        setting["temperature"],
+    )
+    if not cases:
+        return task.tables(rows, cases, [])
+    here = room()
+    write_identity(inputs.store.storage, engine.journal, dict(engine.identity))
+    journal = Journal(inputs.store.storage, engine.journal, shard_of(cases[0].case_id, inputs.store.shards))
+    await journal.load()
+    desk = JournalDesk(await here.engine(engine), journal, prompt.hash, setting["retry_round"], here.counts)
+    try:
+        results = await ask_all(cases, question, desk)
+    except BaseException:
+        await journal.flush()
+        raise
+    await journal.finish()
+    return task.tables(rows, cases, results)
 
 
 @lru_cache(maxsize=4)
@@ -31,17 +238,6 @@ def _extractor(identity: bytes) -> extractors.Extractor:
 
     own: Mapping[str, Any] = orjson.loads(identity)
     return extractors.make(own["name"], own["options"])
-
-
-async def process(inputs: Inputs, wanted: Sequence[Unit]) -> list[Output]:
-    """Make the notes of one shard."""
-    (unit,) = wanted
-    own: Mapping[str, Any] = unit.config["extractor"]
-    interactions = inputs.table("ingest", "interactions")
-    notes = await _extractor(canonical_json(own)).extract(interactions, unit.config["ontology_window"])
-    _check_rows(interactions, notes, own["name"])
-    status = Counter(pc.cast(notes["status"], "string").to_pylist())
-    return [Output({"notes": notes}, {f"notes_{name}": count for name, count in sorted(status.items())})]
 
 
 def _check_rows(interactions: pa.Table, notes: pa.Table, name: str) -> None:
@@ -60,4 +256,23 @@ def _check_rows(interactions: pa.Table, notes: pa.Table, name: str) -> None:
             )
 
 
-STAGE = Stage("extract", 1, "ray", units, process)
+def needs(config: RunConfig) -> Needs | None:
+    """Return what the workers need: those of engines, the most of all that are configured."""
+    asked = [one for one in variants(config.extract) if is_engine(one)]
+    if not asked:
+        return None
+    wanted = []
+    for one in asked:
+        module = engines.load(one.extractor)
+        wanted.append(module.resources(engines.options_of(module, one.options)))
+    replicas = config.extract.workers
+    return Needs(
+        None if replicas == "auto" else replicas,
+        max(w.cpus for w in wanted),
+        max(w.gpus for w in wanted),
+        next((one.python for one in asked if one.python), None),
+        CASES_AT_ONCE,
+    )
+
+
+STAGE = Stage("extract", 1, "ray", units, process, needs=needs)

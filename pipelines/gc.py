@@ -1,4 +1,7 @@
-"""Removes what no kept generation names: parts, fragments, manifests, and files that a kill left half-written."""
+"""Removes what no kept generation names: parts, fragments, manifests, and files that a kill left half-written.
+
+The journal stays unless asked otherwise: what is in it was paid for.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pipelines.journal import ROOT as JOURNAL
 from pipelines.lock import writing
 from pipelines.storage import is_temporary
 from pipelines.store import Store
@@ -47,13 +51,32 @@ def live_files(store: Store, heads: Mapping[str, Mapping[str, Any]]) -> set[str]
     return live
 
 
-def gc(store: Store, *, dry_run: bool = False, drop: tuple[str, ...] = (), wait: float = 0.0) -> Swept:
+def live_journals(store: Store, heads: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """Return the extractors whose journal some of these generations was made with.
+
+    Raises:
+        StoreError: A manifest that a head names is missing or damaged.
+    """
+    units = {
+        (unit, mark)
+        for head in heads.values()
+        for group in ("units", "pending")
+        for unit, mark in head.get(group, {}).items()
+    }
+    return {name for unit, mark in units for name in store.read_manifest(unit, mark).run.get("journal", ())}
+
+
+def gc(
+    store: Store, *, dry_run: bool = False, drop: tuple[str, ...] = (), journal: bool = False, wait: float = 0.0
+) -> Swept:
     """Remove files that no generation names.
 
     Args:
         store: The corpus.
         dry_run: Only tell.
         drop: Generations to forget first.
+        journal: Also remove the replies of extractors that no kept generation was made with; those of a run that was
+            stopped before its notes were whole are among them.
         wait: Seconds to wait while a run holds the corpus.
 
     Raises:
@@ -71,13 +94,16 @@ def gc(store: Store, *, dry_run: bool = False, drop: tuple[str, ...] = (), wait:
             )
         rest = {name: head for name, head in heads.items() if name not in drop}
         live = live_files(store, rest)
+        asked = live_journals(store, rest) if journal else set()
         if drop and not dry_run:
             store.storage.write_json("heads.json", rest)
         doomed, size, kept = [], 0, 0
         for path, bytes_ in store.storage.walk():
             managed = path.startswith(("tables/", "fragments/", "manifests/"))
             beside = path.startswith(("corpus.json.", "heads.json.", "lock.json.")) and is_temporary(path)
-            if (managed or beside) and path not in live:
+            reply = path.startswith(f"{JOURNAL}/")
+            unasked = reply and (is_temporary(path) or (journal and path.split("/")[2] not in asked))
+            if (managed or beside or unasked) and path not in live:
                 doomed.append(path)
                 size += bytes_
             else:

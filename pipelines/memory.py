@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import io
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import filelock
 import numpy as np
@@ -26,13 +27,15 @@ from pipelines.sources import Source
 from pipelines.stage import Inputs, Output
 from pipelines.storage import Storage
 from pipelines.store import Store, refuse_foreign
-from pipelines.work import finish
+from pipelines.work import Loop
 from schemas.config import RunConfig
 from schemas.errors import LockedError, UsageError
 from schemas.ids import canonical_json, escape_id, shard_of
 from transforms.fragments import FragmentTables, fragments
 from transforms.merge import Merged, merge
 from transforms.text import clean
+
+Finish = Callable[[Awaitable[Sequence[Output]]], Sequence[Output]]
 
 SHARDS = 8
 """Shards of a corpus that a memory makes."""
@@ -103,6 +106,7 @@ class Memory:
             refuse_foreign(storage)
             with writing(storage, wait):
                 self._store = Store.create(uri, SHARDS)
+        self._loop: Loop | None = None
         self._log = f"{MEMORY}{escape_id(case)}.jsonl"
         self._built: tuple[object, _Held] | None = None
 
@@ -165,6 +169,27 @@ class Memory:
         """Number of interactions."""
         return int(self._merged(self._config()).interactions.num_rows)
 
+    def close(self) -> None:
+        """End what an engine holds, where the generation's extractor is one."""
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
+
+    def __enter__(self) -> Memory:
+        """Return the memory."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def _finish(self, made: Awaitable[Sequence[Output]]) -> Sequence[Output]:
+        """Wait for a stage; what it opened stays open for the next question."""
+        if self._loop is None:
+            self._loop = Loop()
+            weakref.finalize(self, self._loop.close)
+        return self._loop.run(made)
+
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Keep other writers of this very log away; runs read the log up to where it ended when they began."""
@@ -222,7 +247,7 @@ class Memory:
             self._built = (mark, _Held(self._store, {}, tables))
         held = self._built[1]
         if held.table("ingest", "interactions").num_rows:
-            _build(config, held, index_units(preset))
+            _build(config, held, index_units(preset), self.case, self._finish)
         return held
 
 
@@ -246,7 +271,7 @@ def _of_case(fragment: FragmentTables, case: str) -> FragmentTables:
     )
 
 
-def _build(config: RunConfig, held: _Held, wanted: Sequence[str]) -> None:
+def _build(config: RunConfig, held: _Held, wanted: Sequence[str], case: str, finish: Finish) -> None:
     """Make units and what they read, in memory, by the very functions that the stages run."""
     units = {unit.name: (stage, unit) for stage, unit in all_units(config, ("extract", "graph", "index"))}
     have = {name for name, _ in held.tables}
@@ -259,14 +284,12 @@ def _build(config: RunConfig, held: _Held, wanted: Sequence[str]) -> None:
         stage, unit = units[name]
         for read in unit.reads:
             make(read)
-        made = stage.process(held, (unit,))
-        outputs = cast(Sequence[Output], finish(_wait_for(made)) if inspect.isawaitable(made) else made)
+        shards = held.store.shards
+        own = unit.by_shard(shards).get(shard_of(case, shards), unit)
+        made = stage.process(held, (own,))
+        outputs = finish(made) if inspect.isawaitable(made) else made
         held.tables.update({(name, table): rows for table, rows in outputs[0].tables.items()})
         have.add(name)
 
     for name in wanted:
         make(name)
-
-
-async def _wait_for(made: Any) -> Any:
-    return await made

@@ -66,9 +66,12 @@ def plan_unit(
         reads = [(name, sorted(upstream[name].items())) for name in unit.reads]
         keys: Keys = {0: part_key(stage, unit, reads)} if shards else {}
     else:
+        own = unit.by_shard(store.shards)
         keys = {
             shard: part_key(
-                stage, unit, [(n, [(shard, upstream[n][shard])] if shard in upstream[n] else []) for n in unit.reads]
+                stage,
+                own.get(shard, unit),
+                [(n, [(shard, upstream[n][shard])] if shard in upstream[n] else []) for n in unit.reads],
             )
             for shard in shards
         }
@@ -96,7 +99,8 @@ def _reason(stage: Stage, unit: Unit, keys: Mapping[int, str], before: Generatio
         return "its manifest is missing"
     if old.version != stage.version:
         return f"stage version {old.version} -> {stage.version}"
-    changed = sorted(k for k in {*old.config, *unit.config} if old.config.get(k) != dict(unit.config).get(k))
+    now = unit.described
+    changed = sorted(k for k in {*old.config, *now} if old.config.get(k) != now.get(k))
     if changed:
         return f"configuration changed: {', '.join(changed)}"
     had = {part.shard: part.key for part in old.parts}

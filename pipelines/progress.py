@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from pipelines.spent import Spent
+
 
 class Progress(Protocol):
     """Receives the progress of a run; calls come from one thread."""
@@ -14,6 +16,10 @@ class Progress(Protocol):
 
     def advance(self, pieces: int, rows: int) -> None:
         """Some pieces are done."""
+        ...
+
+    def measure(self, spent: Spent) -> None:
+        """An engine is at work; comes about once a second."""
         ...
 
     def end(self, note: str = "") -> None:
@@ -28,6 +34,9 @@ class Silent:
         """Ignore."""
 
     def advance(self, pieces: int, rows: int) -> None:
+        """Ignore."""
+
+    def measure(self, spent: Spent) -> None:
         """Ignore."""
 
     def end(self, note: str = "") -> None:

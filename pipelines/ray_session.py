@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import secrets
 import shutil
@@ -14,10 +15,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
-from pipelines.ray_engine import end_workers, make_workers
+from pipelines import crew
+from pipelines.crew import Crew
 from pipelines.ray_head import READY
+from pipelines.stage import Needs
 from schemas.config import ComputeConfig
 from schemas.errors import TagloomError
 
@@ -46,19 +48,21 @@ class RaySession:
     A local Ray takes seconds to start, which a run spends on ingest.
     """
 
-    def __init__(self, compute: ComputeConfig, private: bool) -> None:
+    def __init__(self, compute: ComputeConfig, private: bool, needs: Needs | None = None) -> None:
         """Start nothing yet.
 
         Args:
             compute: Where to run.
             private: True where the corpus is storage that other processes cannot see.
+            needs: What replicas of an engine will need besides the workers.
         """
         self._compute = compute
+        self._needs = needs
         self._count = worker_count(compute, private)
         self._ready = threading.Event()
         self._stop = threading.Event()
         self._failed: BaseException | None = None
-        self._workers: list[Any] = []
+        self._workers: Crew | None = None
         self._thread: threading.Thread | None = None
 
     @property
@@ -72,18 +76,44 @@ class RaySession:
             self._thread = threading.Thread(target=self._live, daemon=True, name="tagloom-ray")
             self._thread.start()
 
-    def workers(self) -> list[Any]:
-        """Return the workers once they can be used; none without Ray.
+    def workers(self) -> Crew | None:
+        """Return the workers once Ray can be used; None without Ray.
 
         Raises:
             TagloomError: Ray cannot be started or reached.
         """
+        self._connect()
+        if self._workers is None and self._count:
+            self._workers = crew.workers(self._count)
+        return self._workers
+
+    def replicas(self, needs: Needs) -> Crew | None:
+        """Return new workers for a stage with needs of its own, for the caller to end; None without Ray.
+
+        Raises:
+            TagloomError: Ray cannot be started or reached, or has not what is needed.
+        """
+        self._connect()
+        if not self._count:
+            return None
+        import ray
+
+        gpus = ray.cluster_resources().get("GPU", 0.0)
+        if needs.gpus > gpus and not self._compute.address:
+            raise TagloomError(
+                f"a replica of the engine needs {needs.gpus:g} GPU, and there are {gpus:g} here",
+                where="extract.options",
+                remedy="Name a cluster that has them (compute.address), or an engine that runs on the CPU.",
+            )
+        automatic = max(1, int(gpus / needs.gpus)) if needs.gpus else 1
+        return crew.replicas(needs, needs.replicas or automatic)
+
+    def _connect(self) -> None:
         self.start()
         if self._count:
             self._ready.wait()
         if self._failed is not None:
             raise self._failed
-        return self._workers
 
     def close(self, patience: float | None = None) -> None:
         """End Ray, where this session started it.
@@ -105,11 +135,14 @@ class RaySession:
 
     def _live(self) -> None:
         try:
-            with connected(self._compute, self._count):
-                self._workers = make_workers(self._count)
+            cores = 0 if self._needs is None else math.ceil(self._needs.cpus * (self._needs.replicas or 1))
+            with connected(self._compute, self._count + cores):
+                if self._needs is None:  # else they would take the memory that an engine needs
+                    self._workers = crew.workers(self._count)
                 self._ready.set()
                 self._stop.wait()
-                end_workers(self._workers)
+                if self._workers is not None:
+                    self._workers.end()
         except BaseException as error:
             self._failed = error
         finally:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from pipelines.store import Store
 from schemas.config import RunConfig
-from schemas.ids import fingerprint
+from schemas.ids import fingerprint, shard_of
 from schemas.tables import empty
 
 STAGES = ("extract", "graph", "index", "rank", "evaluate")
@@ -33,6 +33,9 @@ class Unit:
         reads: Units whose parts it reads.
         outputs: Tables of a part.
         whole: True where one part covers all shards.
+        variants: (cases, configuration) where some cases have another configuration; the first that names a case
+            holds for it. A shard without any of them is made, and keyed, by `config` alone.
+        runtime: What a worker needs besides and the output does not depend on; in no key and no manifest.
     """
 
     name: str
@@ -40,11 +43,34 @@ class Unit:
     reads: tuple[str, ...]
     outputs: tuple[str, ...]
     whole: bool = False
+    variants: tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...] = ()
+    runtime: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def stage(self) -> str:
         """Name of the stage."""
         return self.name.partition("/")[0]
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The whole configuration, for manifests."""
+        variants = [{**config, "cases": list(cases)} for cases, config in self.variants]
+        return {**self.config, "chosen": variants} if variants else dict(self.config)
+
+    def by_shard(self, shards: int) -> dict[int, Unit]:
+        """Return the unit as it is in each shard that has cases of another configuration."""
+        chosen: dict[int, list[dict[str, Any]]] = {}
+        taken: set[str] = set()
+        for cases, config in self.variants:
+            mine: dict[int, list[str]] = {}
+            for case in sorted(set(cases) - taken):
+                mine.setdefault(shard_of(case, shards), []).append(case)
+            taken.update(cases)
+            for shard, names in mine.items():
+                chosen.setdefault(shard, []).append({**config, "cases": names})
+        return {
+            shard: replace(self, config={**self.config, "chosen": own}, variants=()) for shard, own in chosen.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -88,6 +114,29 @@ Process = Callable[[Inputs, Sequence[Unit]], Sequence[Output] | Awaitable[Sequen
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What the workers of a stage need.
+
+    Attributes:
+        replicas: Workers; None takes as many as there are GPUs for them, or one.
+        cpus: Cores of each.
+        gpus: GPUs of each; fractions share one.
+        python: Python of their environment; None is the run's own.
+        at_once: Cases that a worker has at work at once, over several items.
+    """
+
+    replicas: int | None
+    cpus: float
+    gpus: float
+    python: str | None
+    at_once: int
+
+
+def _nothing(config: RunConfig) -> Needs | None:
+    return None
+
+
+@dataclass(frozen=True)
 class Stage:
     """One stage.
 
@@ -98,6 +147,7 @@ class Stage:
         units: The units of a configuration, in order.
         process: Makes the outputs of some units from their inputs, in the units' order.
         together: True where all missing units of a shard make one item, because they share work.
+        needs: What its workers need, where that is not one core and the run's own environment.
     """
 
     name: str
@@ -106,6 +156,7 @@ class Stage:
     units: Callable[[RunConfig], list[Unit]]
     process: Process
     together: bool = False
+    needs: Callable[[RunConfig], Needs | None] = _nothing
 
 
 def load_stage(name: str) -> Stage:
@@ -138,3 +189,4 @@ class Item:
     keys: tuple[str, ...]
     parts: Mapping[str, tuple[tuple[int, str], ...]]
     rows: int = 0
+    cases: int = 0

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
+from pipelines import journal
 from pipelines.lock import holder
 from pipelines.store import Generation, Store
 
 
 def describe(uri: str) -> dict[str, Any]:
-    """Return what a corpus holds: shards, bytes, who writes to it, and every generation with its units.
+    """Return what a corpus holds: shards, bytes, who writes to it, replies of models, every generation with its units.
 
     Raises:
         StoreError: There is no corpus, or a manifest is damaged.
@@ -20,6 +23,7 @@ def describe(uri: str) -> dict[str, Any]:
         "shards": store.shards,
         "bytes": sum(size for _, size in store.storage.walk()),
         "writer": holder(store.storage),
+        "journals": [asdict(held) for held in journal.extractors(store.storage)],
         "generations": [_generation(Generation(store, name, head)) for name, head in sorted(store.heads().items())],
     }
 
@@ -45,14 +49,24 @@ def _generation(generation: Generation) -> dict[str, Any]:
         )
         if unit == "questions" and manifest.rows("rejects"):
             remarks.append(f"rejects: {manifest.rows('rejects'):,} (tagloom export rejects)")
-        if unit == "extract":
-            counts = ", ".join(f"{k.removeprefix('notes_')} {v:,}" for k, v in manifest.stats.items())
-            remarks.append(f"notes: {counts}")
+        if unit.partition("/")[0] == "extract":
+            asked = unit.partition("/")[2] or "notes"
+            counts = {k.partition("_")[2]: v for k, v in manifest.stats.items() if k.startswith(("notes_", "pieces_"))}
+            remarks.append(f"{asked}: " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
         if manifest.stats.get("no_seeds"):
             remarks.append(f"{unit}: {manifest.stats['no_seeds']:,} questions matched no seed and have no ranking")
     return {
         "name": generation.name,
+        "extractor": extractor_of(generation.head.get("config", {}).get("extract", {})),
         "units": units,
         "pending": bool(generation.head.get("pending")),
         "remarks": remarks,
     }
+
+
+def extractor_of(settings: Mapping[str, Any]) -> str:
+    """Say in a few words who extracted: extractor and model, and for how many cases where another one has the rest."""
+    named = " ".join(str(settings[key]) for key in ("extractor", "model") if settings.get(key))
+    if not settings.get("cases") or not settings.get("rest"):
+        return named
+    return f"{named} for {len(settings['cases']):,} cases, else {extractor_of(settings['rest'])}"

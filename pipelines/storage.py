@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -131,6 +132,7 @@ class Storage:
                 self.fs.pipe_file(self.path(name), bytes(data))
                 return
             target = self.local / name
+            made = [] if target.parent.is_dir() else [f for f in target.parents if not f.exists()]
             target.parent.mkdir(parents=True, exist_ok=True)
             aside = target.with_name(f"{target.name}{TEMPORARY}{uuid.uuid4().hex}")
             try:
@@ -140,6 +142,9 @@ class Storage:
                         handle.flush()
                         os.fsync(handle.fileno())
                 aside.replace(target)
+                if durable:
+                    for changed in (target.parent, *(one.parent for one in made)):
+                        _sync_folder(changed)
             finally:
                 aside.unlink(missing_ok=True)
         except OSError as error:
@@ -176,6 +181,21 @@ class Storage:
         except FileNotFoundError:
             return
 
+    def move(self, name: str, to: str) -> None:
+        """Give a file another name; on object stores that is a copy first.
+
+        Raises:
+            StoreError: It is not there, or the store refuses.
+        """
+        try:
+            if self.local is not None:
+                (self.local / name).replace(self.local / to)
+            else:  # fsspec's own move takes brackets in names for patterns
+                self.fs.pipe_file(self.path(to), self.fs.cat_file(self.path(name)))
+                self.fs.rm_file(self.path(name))
+        except OSError as error:
+            raise StoreError(f"cannot be moved: {error}", where=self.path(name)) from error
+
     def walk(self, folder: str = "") -> Iterator[tuple[str, int]]:
         """Yield (relative path, bytes) of every file below a folder, in order of path."""
         base = self.path(folder).rstrip("/") if folder else self._root[1]
@@ -208,3 +228,18 @@ class Storage:
                 os.fsync(handle.fileno())
         except OSError as error:
             raise StoreError(f"cannot be written: {error}", where=self.path(name)) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force the names in a folder to the disk, where the system can."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF):
+            raise
+    finally:
+        os.close(handle)

@@ -245,9 +245,9 @@ class Store:
             )
         return found
 
-    def move_head(self, name: str, head: Mapping[str, Any]) -> None:
-        """Point a name at a generation."""
-        self.storage.write_json("heads.json", {**self.heads(), name: dict(head)})
+    def move_heads(self, moved: Mapping[str, Mapping[str, Any]]) -> None:
+        """Point names at generations, all at once; the caller holds the lock."""
+        self.storage.write_json("heads.json", {**self.heads(), **{name: dict(head) for name, head in moved.items()}})
 
     def generation(self, name: str = "main") -> Generation:
         """Return a named generation.

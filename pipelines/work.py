@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -42,6 +43,49 @@ async def run_async(item: Item) -> Done:
 def run(item: Item) -> Done:
     """Run an item."""
     return finish(run_async(item))
+
+
+class Loop:
+    """An event loop in a thread of its own: what a coroutine opened there, such as an engine, is there for the next."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tagloom-loop", daemon=True)
+        self._thread.start()
+
+    def run(self, awaitable: Awaitable[T]) -> T:
+        """Wait for something to be done in the loop."""
+
+        async def wait() -> T:
+            return await awaitable
+
+        return asyncio.run_coroutine_threadsafe(wait(), self._loop).result()
+
+    def close(self) -> None:
+        """Close the engines that were opened in the loop, and end it."""
+        if self._loop.is_closed():
+            return
+        self.run(_close_room())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        end_loop(self._loop)
+
+
+def end_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Close a loop that has stopped, and end what still waits in it."""
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left))
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+
+
+async def _close_room() -> None:
+    from pipelines.desk import room
+
+    await room().close()
 
 
 def finish(coroutine: Coroutine[Any, Any, T]) -> T:

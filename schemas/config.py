@@ -16,6 +16,8 @@ from schemas.errors import ConfigError
 from schemas.ids import nearest
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+"""Names of generations."""
 
 
 class _Section(BaseModel):
@@ -41,14 +43,50 @@ class IngestConfig(_Section):
     split_mb: int = Field(64, ge=1, le=1024, description="Text held at once while reading, in MB")
 
 
-class ExtractConfig(_Section):
-    """Which extractor makes notes."""
+class PricesConfig(_Section):
+    """What an engine costs, for plans and reports; in any one currency. Never part of a fingerprint."""
 
-    extractor: str = Field("lexical", description="Extractor by name: lexical, replay, spacy, or a third party's")
+    prompt: float | None = Field(None, ge=0, description="Price of a million prompt tokens")
+    completion: float | None = Field(None, ge=0, description="Price of a million completion tokens")
+    hour: float | None = Field(None, ge=0, description="Price of an hour of the machines that extract")
+
+
+class ExtractConfig(_Section):
+    """Which extractor makes notes, or which engine is asked what."""
+
+    extractor: str = Field(
+        "lexical",
+        description="Extractor (lexical, replay, spacy), or an engine that asks a model (openai, vllm, llamacpp)",
+    )
+    model: str | None = Field(None, min_length=1, description="The engine's model: a name, a folder or a GGUF file")
+    tasks: tuple[str, ...] = Field(
+        ("notes",), min_length=1, description="What to ask an engine for: notes, facts, reflections, entities, triples"
+    )
+    prompt: str | tuple[str, ...] | None = Field(
+        None, description="Own prompt file or files, each of which names its task; none takes Tagloom's prompts"
+    )
     ontology_window: int = Field(
         1, ge=0, description="Interactions of a case that may share one ontology snapshot; 0 = no ontology"
     )
-    options: dict[str, Any] = Field(default_factory=dict, description="The extractor's own options")
+    ontology_tokens: int = Field(400, ge=0, le=100_000, description="Tokens that the ontology in a prompt may take")
+    temperature: float = Field(0.0, ge=0, le=2, description="Sampling temperature; 0 takes the likeliest token")
+    max_tokens: int | None = Field(
+        None, ge=16, le=100_000, description="Tokens of a reply at most; none takes each task's own limit"
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="The extractor's or engine's own options")
+    workers: Annotated[int, Field(ge=1, le=4096)] | Literal["auto"] = Field(
+        "auto", description="Replicas of the engine; auto takes one, or as many as there are GPUs for it"
+    )
+    python: str | None = Field(
+        None, min_length=1, description="Python of the environment that has the engine, where it is another one"
+    )
+    budget_tokens: int | None = Field(
+        None, ge=1, description="Tokens (prompts and replies) that one run may ask an engine for; then it stops"
+    )
+    retry_round: int = Field(0, ge=0, description="Raise it to ask again about what failed in earlier rounds")
+    prices: PricesConfig = PricesConfig()  # type: ignore[call-arg]
+    cases: tuple[str, ...] = Field((), description="Cases that this extractor is for; none = all")
+    rest: ExtractConfig | None = Field(None, description="Extractor of the other cases, where 'cases' names some")
 
 
 class GraphConfig(_Section):
@@ -98,6 +136,9 @@ class ComputeConfig(_Section):
         description="Ray workers; 0 runs in this process without Ray; auto takes every core, and no Ray for small work",
     )
     address: str | None = Field(None, description="Address of a running Ray cluster; none starts a local one")
+    metrics: str | None = Field(
+        None, description="HOST:PORT where Prometheus metrics are served while an engine is at work"
+    )
 
 
 class RunConfig(_Section):
@@ -106,7 +147,7 @@ class RunConfig(_Section):
     corpus: str = Field(..., min_length=1, description="Corpus URI: a folder, s3://, gs://, memory://, ...")
     inputs: tuple[str, ...] = Field((), description="Input files, folders or globs (any fsspec URI)")
     questions: tuple[str, ...] = Field((), description="Question files of the 'tagloom' format")
-    name: str = Field("main", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Name of the generation")
+    name: str = Field("main", pattern=NAME_PATTERN, description="Name of the generation")
     shards: Count | Literal["auto"] = Field("auto", description="Shards of a new corpus; auto goes by input size")
     ingest: IngestConfig = IngestConfig()  # type: ignore[call-arg]
     extract: ExtractConfig = ExtractConfig()  # type: ignore[call-arg]

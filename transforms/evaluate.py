@@ -79,6 +79,7 @@ def summarise(parts: Iterable[pa.Table], presets: Sequence[str], config: Evaluat
     sums = _CaseSums.of(parts, presets, names)
     metrics: dict[tuple[int, int, str], tuple[list[Any], ...]] = {}
     comparisons: list[tuple[Any, ...]] = []
+    pairs = list(combinations(range(len(presets)), 2))
     for number, level in enumerate(LEVELS):
         for scope, groups in sums.scopes():
             values, counts = sums.by_case(number, groups)
@@ -93,13 +94,49 @@ def summarise(parts: Iterable[pa.Table], presets: Sequence[str], config: Evaluat
                     for metric in range(block.start, block.stop):
                         if names[metric] in COMPARED:
                             own = samples[metric - block.start] if len(counts) > 1 else None
-                            rows = _compare(presets, values[metric], counts, own, config)
-                            comparisons.extend((a, b, level, names[metric], *rest) for a, b, *rest in rows)
+                            rows = _compare(pairs, values[metric], counts, own, config)
+                            named = ((presets[a], presets[b]) for a, b in pairs)
+                            comparisons.extend((*n, level, names[metric], *r) for n, r in zip(named, rows, strict=True))
             for preset in range(len(presets)):
                 columns = (means[:, preset], lows[:, preset], highs[:, preset])
                 sizes = [[int(counts.sum())] * len(names), [len(counts)] * len(names)]
                 metrics[preset, number, scope] = (*(_nullable(c) for c in columns), *sizes)
     return {"metrics": _metrics_table(metrics, presets, names), "comparisons": _rows("comparisons", comparisons)}
+
+
+def compare_pairs(
+    parts: Iterable[pa.Table],
+    pairs: Sequence[tuple[str, str]],
+    level: str,
+    names: Sequence[str],
+    config: EvaluateConfig,
+) -> Iterator[tuple[Any, ...]]:
+    """Compare chosen pairs of presets on the same questions, scope all.
+
+    Args:
+        parts: As for `summarise`.
+        pairs: Pairs of presets; those of one metric are one family of tests.
+        level: The level judged.
+        names: Metrics to compare on.
+        config: Resamples and seed.
+
+    Yields:
+        In order of metric and pair: the pair's two names, the metric, both means, their difference and what follows it
+        in table `comparisons`. Nothing where there are no questions.
+    """
+    presets = list(dict.fromkeys(name for pair in pairs for name in pair))
+    numbered = [(presets.index(a), presets.index(b)) for a, b in pairs]
+    sums = _CaseSums.of(parts, presets, names)
+    values, counts = sums.by_case(LEVELS.index(level), np.ones(len(sums.case), dtype=bool))
+    if not len(counts):
+        return
+    for block, samples in _blocks(values, counts, config):
+        for metric in range(block.start, block.stop):
+            means = grid_sum(values[metric]) / counts.sum()
+            own = samples[metric - block.start] if len(counts) > 1 else None
+            rows = _compare(numbered, values[metric], counts, own, config)
+            for pair, (a, b), row in zip(pairs, numbered, rows, strict=True):
+                yield *pair, names[metric], float(means[a]), float(means[b]), *row
 
 
 @dataclass(frozen=True)
@@ -209,27 +246,25 @@ def _blocks(values: Floats, counts: Floats, config: EvaluateConfig) -> Iterator[
 
 
 def _compare(
-    presets: Sequence[str], sums: Floats, counts: Floats, samples: Floats | None, config: EvaluateConfig
+    pairs: Sequence[tuple[int, int]], sums: Floats, counts: Floats, samples: Floats | None, config: EvaluateConfig
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield one row a pair of presets, for one level and metric, from (presets, cases) sums."""
-    pairs = list(combinations(range(len(presets)), 2))
+    """Yield one row a pair of presets, one family of tests, for one level and metric, from (presets, cases) sums."""
     if not pairs:
         return
     sizes = (int(counts.sum()), len(counts))
     means = grid_sum(sums) / counts.sum()
     if samples is None:
         for a, b in pairs:
-            yield presets[a], presets[b], float(means[a] - means[b]), None, None, None, None, None, *sizes
+            yield float(means[a] - means[b]), None, None, None, None, None, *sizes
         return
-    ends = [[interval(samples[a] - samples[b]) for b in range(a + 1, len(presets))] for a in range(len(presets))]
-    lows, highs = np.array([pair for row in ends for pair in row]).T
+    lows, highs = np.array([interval(samples[a] - samples[b]) for a, b in pairs]).T
     differences = np.stack([sums[a] - sums[b] for a, b in pairs])
     p_values = sign_flip_p_values(differences, config.resamples, config.seed)
     corrected = holm(p_values)
     effects = effect_sizes(differences / counts)
     for n, (a, b) in enumerate(pairs):
         numbers = (means[a] - means[b], lows[n], highs[n], effects[n], p_values[n], corrected[n])
-        yield presets[a], presets[b], *_nullable(np.array(numbers)), *sizes
+        yield *_nullable(np.array(numbers)), *sizes
 
 
 def _nullable(values: Floats) -> list[float | None]:

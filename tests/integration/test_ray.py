@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipelines import ray_engine
+from pipelines import crew, ray_engine
 from pipelines.ray_session import worker_count
 from pipelines.stage import Item, Unit
 from schemas.config import ComputeConfig
@@ -57,10 +57,11 @@ def test_workers_use_one_thread_each_and_the_code_of_the_job(ray_session):
 def test_errors_of_workers_arrive_typed(ray_session, tmp_path):
     unit = Unit("index/raw", {}, ("ingest",), ("vocabulary", "postings"))
     item = Item(str(tmp_path), 8, "index", 0, (unit,), ("k",), {"ingest": ((0, "missing"),)})
-    for workers in ([], ray_engine.make_workers(1)):
+    for workers in (None, crew.workers(1)):
         with pytest.raises(StoreError, match=r"missing\.parquet: the file is missing"):
             list(ray_engine.run_items([item], workers))
-        ray_engine.end_workers(workers)
+        if workers is not None:
+            workers.end()
 
 
 def test_a_worker_that_dies_costs_its_items_a_second_try(ray_session, logs, tmp_path):

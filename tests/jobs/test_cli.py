@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import cli, console
+from jobs import cli, console, options
 from tests.pipelines.corpora import live, question, session, write_lines
 
 FEW = ["--workers", "0", "--preset", "bm25", "--preset", "adaptivegraph", "--set", "evaluate.resamples=200", "-q"]
@@ -145,12 +145,12 @@ def test_rejects_above_the_limit_end_with_3_after_the_results(tmp_path, capsys):
 
 
 def test_beam_options_reach_the_configuration():
-    assert cli._take_beam_options(["run", "--beam.runner=X", "--beam.flink_master", "h:1", "in", "-q"]) == [
+    assert options.take_beam_options(["run", "--beam.runner=X", "--beam.flink_master", "h:1", "in", "-q"]) == [
         "run",
         "in",
         "-q",
     ]
-    assert cli._beam_settings == ["beam.runner=X", "beam.flink_master=h:1"]
+    assert options._beam_settings == ["beam.runner=X", "beam.flink_master=h:1"]
 
 
 @pytest.mark.parametrize(

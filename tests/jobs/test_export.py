@@ -162,7 +162,7 @@ def generation(tmp_path_factory):
     for preset in orders:
         put(f"rank/{preset}", {"rank.depth": DEPTH}, {s: {"runs": ranked[preset][s]} for s in made})
     put("evaluate", {}, {0: judged})
-    store.move_head("main", {"units": heads, "sources": [], "config": {}})
+    store.move_heads({"main": {"units": heads, "sources": [], "config": {}}})
     return store.generation("main")
 
 

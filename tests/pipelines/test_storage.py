@@ -1,6 +1,7 @@
 """Files are whole or absent; one writer at a time; on disk and in memory alike."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -38,6 +39,30 @@ def test_write_read_walk_remove(storage):
     assert not storage.exists("a/two.bin")
     with pytest.raises(StoreError, match="missing"):
         storage.read("a/two.bin")
+
+
+def test_move(storage):
+    storage.write("a/[1]*.bin", b"1")
+    storage.write("b.bin", b"2")
+    storage.move("a/[1]*.bin", "b.bin")
+    assert list(storage.walk()) == [("b.bin", 1)]
+    assert storage.read("b.bin") == b"1"
+    with pytest.raises(StoreError, match=r"none\.bin: cannot be moved"):
+        storage.move("none.bin", "c.bin")
+
+
+def test_durable_writes_force_the_file_and_every_new_folder_to_the_disk(tmp_path, monkeypatch):
+    forced = []
+    monkeypatch.setattr(os, "fsync", lambda handle: forced.append(os.path.realpath(f"/proc/self/fd/{handle}")))
+    storage = Storage(str(tmp_path))
+    storage.write("a/b/c.bin", b"1", durable=True)
+    root = os.path.realpath(tmp_path)
+    assert forced[0].startswith(f"{root}/a/b/c.bin.tmp-")
+    assert sorted(forced[1:]) == [root, f"{root}/a", f"{root}/a/b"]
+    forced.clear()
+    storage.write("a/b/d.bin", b"1", durable=True)
+    storage.write("a/b/e.bin", b"1")
+    assert forced[1:] == [f"{root}/a/b"]
 
 
 def test_damaged_json_names_the_file(storage):

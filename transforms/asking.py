@@ -1,0 +1,316 @@
+"""Asks a model about every piece of some cases, in order, and reads what it answers.
+
+Cases run side by side; inside a case the pieces run in windows, and those of one window see the same vocabulary. What
+goes wrong with one reply costs one piece: it is asked once more with the fault named, then given up. A text that does
+not fit the context is split and its parts are merged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from schemas.ids import content_hash, fingerprint
+from transforms import prompts
+from transforms.engines import Reply, Request, RequestRefusedError, RequestTooLongError
+from transforms.prompts import Prompt
+from transforms.replies import BadReplyError, parse
+from transforms.tasks import Case, Piece, Result, Task
+from transforms.vocabulary import Vocabulary
+
+T = TypeVar("T")
+
+CASES_AT_ONCE = 512
+"""Cases of one call that are at work at once; more wait, so that memory stays bounded."""
+BREATH = 64
+"""Pieces served without a request after which others get their turn."""
+RELEVANT = 20_000
+"""Characters of a text by which the vocabulary for it is chosen."""
+SMALLEST_PART = 200
+"""Characters below which a text is not split again."""
+NO_VOCABULARY = "(none yet)"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What was answered before: a usable reply, or why the piece was given up (`error`)."""
+
+    reply: Reply | None
+    error: str | None
+
+
+class Desk(Protocol):
+    """Who asks the engine and keeps its replies.
+
+    Attributes:
+        context: Tokens that prompt and reply may have together.
+    """
+
+    context: int
+
+    def count(self, text: str) -> int:
+        """Return the tokens of a text."""
+        ...
+
+    def known(self, key: str) -> Known | None:
+        """Return what is known of a request; a reply that could not be used is not known."""
+        ...
+
+    async def ask(self, request: Request) -> Reply:
+        """Ask the engine.
+
+        Raises:
+            RequestTooLongError, RequestRefusedError: The engine says so; a request that kills it is refused.
+        """
+        ...
+
+    def keep(self, key: str, kind: str, reply: Reply | None, error: str | None, content: str) -> None:
+        """Keep a reply (kind ``reply``), one that cannot be used (``corrupt``), or a verdict (``failed``)."""
+        ...
+
+    def done(self, result: Result) -> None:
+        """Take note that a piece is done."""
+        ...
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, and how.
+
+    Attributes:
+        task: The task.
+        prompt: Its prompt.
+        window: Pieces of a case that share one vocabulary; 0 = none is shown.
+        vocabulary_tokens: Tokens that the vocabulary in a prompt may take (by `estimate`).
+        max_tokens: Tokens of a reply at most.
+        temperature: Sampling temperature.
+    """
+
+    task: Task
+    prompt: Prompt
+    window: int
+    vocabulary_tokens: int
+    max_tokens: int
+    temperature: float
+
+
+def estimate(text: str) -> int:
+    """Estimate tokens without a model, so that prompts are the same whichever engine answers: 3 bytes each."""
+    return (len(text.encode("utf-8", "replace")) + 2) // 3
+
+
+def request_key(request: Request) -> str:
+    """Return the fingerprint of a request: all that is sent, and how the reply is decoded."""
+    return fingerprint([request.messages, request.schema, request.max_tokens, request.temperature])
+
+
+def content_of(piece: Piece) -> str:
+    """Return the hash of what a piece asks about."""
+    return content_hash([piece.text, *itertools.chain.from_iterable(sorted(piece.values.items()))])
+
+
+async def ask_all(cases: Sequence[Case], question: Question, desk: Desk) -> list[list[Result]]:
+    """Ask about every piece.
+
+    Returns:
+        The results of each case, in the order of its pieces.
+
+    Raises:
+        EngineError, StoreError: The engine or the storage cannot be used; what was answered is kept.
+    """
+    results: list[list[Result]] = [[] for _ in cases]
+    waiting = iter(enumerate(cases))
+
+    async def work() -> None:
+        for number, case in waiting:
+            results[number] = await _case(case, question, desk)
+
+    await _together([work() for _ in range(min(CASES_AT_ONCE, len(cases)))])
+    return results
+
+
+async def _together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run coroutines side by side; the first error stops all and is raised as itself."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work) for work in works]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+async def _case(case: Case, question: Question, desk: Desk) -> list[Result]:
+    vocabulary = Vocabulary()
+    results: list[Result] = []
+    asker = _Asker(question, desk)
+    for start in range(0, len(case.pieces), max(1, question.window)):
+        window = case.pieces[start : start + max(1, question.window)]
+        shown = [asker.excerpt(vocabulary, piece) for piece in window]
+        if len(window) == 1:
+            made = [await asker.piece(window[0], shown[0])]
+        else:
+            made = await _together([asker.piece(*pair) for pair in zip(window, shown, strict=True)])
+        for result in made:
+            desk.done(result)
+            if result.record is not None and question.window:
+                vocabulary.add(question.task.vocabulary(result.record))
+        results += made
+        if start // max(1, question.window) % BREATH == BREATH - 1:
+            await asyncio.sleep(0)
+    return results
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What one part of a piece got: a record, or the reason why there is none."""
+
+    record: Any
+    repairs: tuple[str, ...]
+    fault: str | None
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class _Asker:
+    """Asks about the pieces of one case."""
+
+    def __init__(self, question: Question, desk: Desk) -> None:
+        self._question = question
+        self._desk = desk
+        self._slack = min(512, desk.context // 8)
+        frame = prompts.messages(question.prompt, dict.fromkeys(question.task.PLACEHOLDERS, ""))
+        self._room = desk.context - desk.count("\n".join(text for _, text in frame)) - question.max_tokens - self._slack
+
+    def excerpt(self, vocabulary: Vocabulary, piece: Piece) -> str:
+        question = self._question
+        if not question.window or "vocabulary" not in question.task.PLACEHOLDERS:
+            return ""
+        budget = max(0, min(question.vocabulary_tokens, self._room // 2))
+        return vocabulary.excerpt(piece.text[:RELEVANT], budget, estimate)
+
+    async def piece(self, piece: Piece, excerpt: str) -> Result:
+        """Ask about one piece, in parts where it is too long."""
+        content = content_of(piece)
+        answers = [a for part in self._parts(piece, excerpt) for a in await self._part(piece, part, excerpt, content)]
+        return self._result(answers)
+
+    def _parts(self, piece: Piece, excerpt: str) -> list[str]:
+        room = self._room - self._tokens("".join(piece.values.values()) + excerpt, self._room)
+        if room <= 0 or self._tokens(piece.text, room) <= room:
+            return [piece.text]
+        return split(piece.text, room, self._desk)
+
+    def _tokens(self, text: str, room: int) -> int:
+        """Count tokens; a text of few enough bytes fits whatever the tokenizer, which need not be asked then."""
+        size = len(text.encode("utf-8", "replace"))
+        return size if size <= room // 2 else self._desk.count(text)
+
+    async def _part(self, piece: Piece, text: str, excerpt: str, content: str) -> list[_Answer]:
+        values = {**piece.values, "text": text, "vocabulary": excerpt or NO_VOCABULARY}
+        try:
+            return [await self._ask(prompts.messages(self._question.prompt, values), content)]
+        except RequestTooLongError as error:
+            if len(text) < SMALLEST_PART:
+                return [_Answer(None, (), f"does not fit the context: {error}", 0, 0)]
+        halves = halve(text)
+        return [a for half in halves for a in await self._part(piece, half, excerpt, content)]
+
+    async def _ask(self, messages: tuple[tuple[str, str], ...], content: str) -> _Answer:
+        request = self._request(messages)
+        key = request_key(request)
+        known = self._desk.known(key)
+        if known is not None and known.reply is None:
+            return _Answer(None, (), known.error or "given up before", 0, 0)
+        if known is not None and known.reply is not None:
+            try:
+                return self._read(known.reply, known.reply.prompt_tokens)
+            except BadReplyError:
+                pass  # an earlier version could use it; now it is asked again
+        fault, first = "", 0
+        try:
+            for attempt in range(2):
+                reply = await self._desk.ask(request)
+                first = first or reply.prompt_tokens
+                # The tokens of a piece are those of its first prompt, so that a fault that passes leaves no trace.
+                reply = Reply(
+                    reply.text, reply.finish, first, reply.completion_tokens, reply.cached_tokens, reply.queue_seconds
+                )
+                try:
+                    answer = self._read(reply, first)
+                except BadReplyError as error:
+                    fault = str(error)
+                    self._desk.keep(key, "corrupt", reply, fault, content)
+                    request = self._request(prompts.again(messages, reply.text, fault))
+                else:
+                    self._desk.keep(key, "reply", reply, f"asked again: {fault}" if attempt else None, content)
+                    return answer
+            fault = f"{fault} (twice)"
+        except RequestRefusedError as error:
+            fault = str(error)
+        self._desk.keep(key, "failed", None, fault, content)
+        return _Answer(None, (), fault, first, 0)
+
+    def _request(self, messages: tuple[tuple[str, str], ...]) -> Request:
+        question = self._question
+        return Request(messages, question.task.SCHEMA, question.max_tokens, question.temperature)
+
+    def _read(self, reply: Reply, prompt_tokens: int) -> _Answer:
+        value, repairs = parse(reply.text, reply.finish)
+        record, more = self._question.task.read(value)
+        return _Answer(record, (*repairs, *more), None, prompt_tokens, reply.completion_tokens)
+
+    def _result(self, answers: Sequence[_Answer]) -> Result:
+        task = self._question.task
+        spent = sum(a.prompt_tokens for a in answers), sum(a.completion_tokens for a in answers)
+        faults = [
+            a.fault if len(answers) == 1 else f"part {n} of {len(answers)}: {a.fault}"
+            for n, a in enumerate(answers, 1)
+            if a.fault is not None
+        ]
+        records = [a.record for a in answers if a.fault is None]
+        if not records:
+            return Result(None, "failed", _cut("; ".join(faults)), *spent)
+        record = records[0] if len(records) == 1 else task.merge(records)
+        told = [*faults, *dict.fromkeys(repair for a in answers for repair in a.repairs)]
+        if task.is_empty(record):
+            return Result(record, "empty", _cut("; ".join(told) or "the reply names nothing"), *spent)
+        return Result(record, "repaired" if told else "ok", _cut("; ".join(told)) if told else None, *spent)
+
+
+def _cut(text: str, limit: int = 300) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def split(text: str, room: int, desk: Desk) -> list[str]:
+    """Split a text into parts of at most `room` tokens, at ends of lines, sentences or words where there are any."""
+    if len(text) < SMALLEST_PART or desk.count(text) <= room:
+        return [text]
+    wanted = max(SMALLEST_PART // 2, int(len(text) * room / max(1, desk.count(text)) * 0.9))
+    return [piece for part in _chunks(text, wanted) for piece in (split(part, room, desk) if part != text else [part])]
+
+
+def _chunks(text: str, size: int) -> Iterator[str]:
+    start = 0
+    while len(text) - start > size:
+        end = _border(text, start + size // 2, start + size)
+        yield text[start:end]
+        start = end
+    yield text[start:]
+
+
+def _border(text: str, low: int, high: int) -> int:
+    """Return where to cut between two places: after a line, else a sentence, else a word, else at the end."""
+    for mark in ("\n", ". ", "。", "? ", "! ", " "):
+        found = text.rfind(mark, low, high)
+        if found >= 0:
+            return found + len(mark)
+    return high
+
+
+def halve(text: str) -> list[str]:
+    """Cut a text near its middle."""
+    end = _border(text, len(text) // 3, len(text) // 2 + 1)
+    return [text[:end], text[end:]]
