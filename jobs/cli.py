@@ -161,7 +161,7 @@ def reindex(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", "-n", metavar="NAME", help="Name of the new generation [FROM-2]; FROM replaces it."),
+        typer.Option("--name", "-n", metavar="NAME", help="Name of the new generation [FROM-2]; one in use moves."),
     ] = None,
     keep: Annotated[
         str | None, typer.Option("--keep", metavar="NAME", help="Name for what is replaced [NAME-1].")

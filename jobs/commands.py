@@ -41,6 +41,7 @@ def _show_run(result: Any, as_json: bool) -> None:
         "seconds": {stage: round(spent, 2) for stage, spent in result.seconds.items()},
         "parts_made": dict(result.made),
         "notes": manifests["extract"].stats if "extract" in manifests else {},
+        "engine": {u: dict(m.run) for u, m in manifests.items() if result.made.get(u) and "requests" in m.run},
         "without_seeds": {
             unit.partition("/")[2]: m.stats["no_seeds"] for unit, m in manifests.items() if m.stats.get("no_seeds")
         },
@@ -59,6 +60,7 @@ def _show_run(result: Any, as_json: bool) -> None:
         console.emit(f"rejected: {reasons}   (tagloom export -C {summary['corpus']} rejects)")
     if summary["repairs"]:
         console.emit("repaired: " + ", ".join(f"{name} {count:,}" for name, count in summary["repairs"].items()))
+    _show_engine(summary)
     if metrics:
         _show_metrics(metrics)
         _show_comparisons(summary["comparisons"])
@@ -67,6 +69,24 @@ def _show_run(result: Any, as_json: bool) -> None:
     spent = ", ".join(f"{stage} {console.duration(took)}" for stage, took in result.seconds.items())
     console.emit(f"\ntook {console.duration(total)} ({spent}); {sum(result.made.values()):,} parts made")
     _show_places(summary, searchable="extract" in manifests)
+
+
+def _show_engine(summary: dict[str, Any]) -> None:
+    """Show what an engine was asked, where one was, and what became of it."""
+    for unit, run in summary["engine"].items():
+        console.emit(
+            f"{unit}: {run['requests']:,} requests to {run['model']}, {run['prompt_tokens']:,} + "
+            f"{run['completion_tokens']:,} tokens, {run['from_journal']:,} from the journal; "
+            f"{run['occupancy']:.0%} of slots busy"
+        )
+        for name, words in (("retried", "tried again"), ("failed", "given up")):
+            if run[name]:
+                console.emit(f"  {words}: " + ", ".join(f"{reason} {count:,}" for reason, count in run[name].items()))
+    if summary["engine"] and summary["notes"].get("notes_failed"):
+        console.emit(
+            f"{summary['notes']['notes_failed']:,} notes failed; each says why in notes.error. Ask again: "
+            f"tagloom reindex -C {summary['corpus']} --from {summary['generation']} --retry-failed"
+        )
 
 
 def _reasons(store: Any, asked: Any) -> dict[str, int]:
@@ -279,7 +299,7 @@ def doctor(*, as_json: bool) -> None:
         return
     rows = [[d["name"], d["version"] or "missing", d["purpose"], d["remedy"]] for d in found["libraries"]]
     console.emit(console.table(["library", "version", "for", "how to get it"], rows, "llll"))
-    for kind in ("formats", "extractors", "graphs", "presets"):
+    for kind in ("formats", "extractors", "engines", "tasks", "graphs", "presets"):
         console.emit(f"\n{kind}: " + ", ".join(found[kind]))
     for line in found["machine"]:
         console.emit(line)

@@ -17,6 +17,8 @@ LIBRARIES = (
     ("scipy", "matrices", "pip install tagloom"),
     ("dateparser", "free-text dates", "pip install tagloom"),
     ("spacy", "extractor spacy", "pip install 'tagloom[spacy]'"),
+    ("xllamacpp", "engine llamacpp", "pip install 'tagloom[llamacpp]'"),
+    ("vllm", "engine vllm", "its own environment (docs/engines.md)"),
     ("s3fs", "corpora on s3://", "pip install s3fs"),
     ("gcsfs", "corpora on gs://", "pip install gcsfs"),
     ("adlfs", "corpora on abfs://", "pip install adlfs"),
@@ -28,7 +30,7 @@ LIBRARIES = (
 def examine() -> dict[str, Any]:
     """Return libraries with versions, names of formats, extractors, graphs and presets, and facts of the machine."""
     from indexers.presets import PRESETS
-    from transforms import extractors, graphs
+    from transforms import engines, extractors, graphs, tasks
     from transforms.formats import readers
 
     libraries = [
@@ -41,6 +43,8 @@ def examine() -> dict[str, Any]:
         "libraries": libraries,
         "formats": sorted(readers()),
         "extractors": sorted(extractors.names()),
+        "engines": list(engines.names()),
+        "tasks": list(tasks.names()),
         "graphs": sorted(graphs.names()),
         "presets": list(PRESETS),
         "machine": [

@@ -88,12 +88,19 @@ def open_store(config: RunConfig, sources: Sequence[Source]) -> Store:
 def continued(config: RunConfig, before: Generation | None, append: bool) -> RunConfig:
     """Return the settings of a run that goes on from a generation: its settings, under those given now.
 
-    A run that names all of its inputs states everything anew and takes nothing over.
+    A run that names all of its inputs states everything anew and takes nothing over. One that names another extractor
+    states the whole section `extract` anew: a model, a prompt or options are one extractor's own.
     """
     if before is None or not (append or not (config.inputs or config.questions)):
         return config
+    old, given = dict(before.head["config"]), config.model_dump(exclude_unset=True)
+    was, now = old.get("extract", {}), given.get("extract", {})
+    if now.get("extractor", was.get("extractor")) != was.get("extractor"):
+        old["extract"] = {}
+    elif "rest" in now:
+        old["extract"] = {**was, "rest": None}
     try:
-        return RunConfig.model_validate(_over(dict(before.head["config"]), config.model_dump(exclude_unset=True)))
+        return RunConfig.model_validate({**_over(old, given), "name": config.name})
     except ValidationError as error:
         raise ConfigError(
             f"the settings of generation '{before.name}' are not those of this version: {error.errors()[0]['loc']}",
@@ -181,22 +188,45 @@ def run(
         store = open_store(config, sources)
         before = starting_point(store, config.name)
         config = continued(config, before, append)
-        all_units(config, stages)
-        execution = Execution(store, config, before, progress or Silent())
         every = all_sources(store, sources, before, append)
-        _warn_of_large_shards(store, every)
-        with execution.ray:
-            unread = sum(source.bytes for source in ingest.unread(store, config.ingest, every))
-            if stages and unread > SMALL_BYTES:
-                execution.ray.start()
-            with execution.timed("ingest"):
-                taken = ingest.run(store, config, every, execution.progress)
-            execution.keep(taken.interactions, execution.seconds["ingest"], taken.made)
-            execution.keep(taken.questions, execution.seconds["ingest"], taken.made)
-            execution.run(stages)
+        result = build(store, config, every, before, stages=stages, progress=progress)
         held.check()
-        head = _head(execution.manifests, taken, config, before, complete=bool(stages))
-        store.move_head(config.name, head)
+        store.move_heads({config.name: result.generation.head})
+    return result
+
+
+def build(
+    store: Store,
+    config: RunConfig,
+    sources: Sequence[Source],
+    before: Generation | None,
+    *,
+    stages: Sequence[str] = STAGES,
+    progress: Progress | None = None,
+) -> RunResult:
+    """Make what is missing of a generation; no name points at it yet. The caller holds the lock.
+
+    Args:
+        store: The corpus.
+        config: The run, with all that it takes over from before.
+        sources: Every input of the generation.
+        before: What it starts from, to tell what changed.
+        stages: As `run`.
+        progress: Who is told.
+    """
+    all_units(config, stages)
+    execution = Execution(store, config, before, progress or Silent())
+    _warn_of_large_shards(store, sources)
+    with execution.ray:
+        unread = sum(source.bytes for source in ingest.unread(store, config.ingest, sources))
+        if stages and unread > SMALL_BYTES:
+            execution.ray.start()
+        with execution.timed("ingest"):
+            taken = ingest.run(store, config, sources, execution.progress)
+        execution.keep(taken.interactions, execution.seconds["ingest"], taken.made)
+        execution.keep(taken.questions, execution.seconds["ingest"], taken.made)
+        execution.run(stages)
+    head = _head(execution.manifests, taken, config, before, complete=bool(stages))
     generation = Generation(store, config.name, head)
     return RunResult(generation, execution.manifests, execution.seconds, execution.made, taken.facts, config)
 
@@ -245,8 +275,8 @@ def _head(
 ) -> dict[str, Any]:
     """Describe the new head. Ingest alone never takes the finished units away; what it read waits as ``pending``."""
     units = {unit: manifest.fingerprint for unit, manifest in manifests.items()}
-    settings = config.model_dump(mode="json", exclude={"corpus", "compute", "inputs", "questions"})
-    settings.pop("beam")
+    passing = {"corpus": True, "compute": True, "inputs": True, "questions": True, "beam": True}
+    settings = config.model_dump(mode="json", exclude={**passing, "extract": {"budget_tokens"}})
     facts = {"records": taken.facts["records"], "repairs": dict(taken.facts["repairs"])}
     head = {"sources": list(taken.sources), "units": units, "config": settings, "pending": {}, "facts": facts}
     if complete or before is None or before.name != config.name or set(before.units) <= {"ingest", "questions"}:

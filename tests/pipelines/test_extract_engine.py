@@ -14,6 +14,7 @@ from pipelines import driver
 from pipelines.spent import BudgetError
 from pipelines.store import Store
 from schemas.errors import ConfigError, MissingDependencyError, UsageError
+from tests.engines.llama_server import weights
 from tests.engines.stub_server import running
 from tests.pipelines.corpora import configure, live, run, session, write_lines
 from transforms.engines import EngineError
@@ -225,3 +226,28 @@ def test_replies_are_parquet_that_anybody_can_read(stub, logs, tmp_path):
     run(tmp_path / "a", logs, **asks(stub))
     rows = pq.ParquetDataset(sorted(map(str, (tmp_path / "a" / "journal").rglob("*.parquet")))).read()
     assert rows.num_rows == 120 and set(rows["kind"].cast("string").to_pylist()) == {"reply"}
+
+
+def test_a_real_model_on_the_cpu(tmp_path):
+    """SmolLM2-135M in llama.cpp: what it says is nonsense, but every note follows the schema."""
+    from transforms import synth
+
+    synth.write(str(tmp_path / "logs"), size=12, cases=4, seed=3)
+    settings = {
+        "extract.extractor": "llamacpp",
+        "extract.model": str(weights()),
+        "extract.max_tokens": 160,
+        "extract.ontology_tokens": 100,
+    }
+    result = run(tmp_path / "a", tmp_path / "logs", **settings)
+    found = notes(tmp_path / "a")
+    assert len(found) == 12
+    assert sum(n["status"] in ("ok", "repaired") for n in found) >= 10
+    assert all(n["completion_tokens"] > 0 for n in found if n["status"] != "failed")
+    assert result.manifests["extract"].run["requests"] >= 12
+    for path in (tmp_path / "a" / "tables" / "notes").rglob("*.parquet"):
+        path.unlink()
+    (tmp_path / "a" / "heads.json").unlink()
+    again = run(tmp_path / "a", tmp_path / "logs", **settings)
+    assert again.manifests["extract"].run["requests"] == 0
+    assert notes(tmp_path / "a") == found

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -335,6 +336,21 @@ def test_moving_to_an_engine_case_by_case(stub, small, corpus, tmp_path):
     assert stub.stats()["requests"] == before + 12, "what the trial asked is not asked again"
     run(tmp_path / "fresh", small, **asks(stub))
     assert live(corpus, whole.result.generation.name) == live(tmp_path / "fresh")
+
+
+def test_another_prompt_makes_extract_and_what_follows(stub, corpus, tmp_path):
+    own, text = tmp_path / "mine.md", files("transforms.prompts").joinpath("notes.md").read_text()
+    again(corpus, name="asked", **asks(stub))
+    own.write_text(text.replace("=== user ===", "Be brief.\n\n=== user ===", 1))
+    done = again(corpus, origin="asked", **{"extract.prompt": str(own)})
+    assert set(made(done)) == {
+        "extract", "graph/taggraph", "index/note", "index/taggraph", "rank/taggraph-basic", "evaluate/questions",
+        "evaluate",
+    }  # fmt: skip
+    own.write_text(text.replace("=== user ===", "Be very brief.\n\n=== user ===", 1))
+    with pytest.raises(UsageError, match="other cases would be made anew as well: configuration changed: prompt"):
+        again(corpus, origin="asked-2", trial=Trial(("case3",)), **{"extract.temperature": 0.5})
+    assert "extract" in made(again(corpus, origin="asked-2"))
 
 
 def test_a_budget_takes_as_many_cases_as_fit(stub, corpus):

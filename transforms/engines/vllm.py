@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import re
 from collections import Counter
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -34,6 +35,7 @@ VERSION = 1
 ATTEMPTS = 3
 """Attempts at a request that the living engine drops."""
 SEQUENCES, CPU_SEQUENCES = 256, 16
+PREFIX = re.compile(r"^\d+ validation errors? for \w+ (Value error, )?")
 
 
 class Options(BaseModel):
@@ -55,7 +57,7 @@ class Options(BaseModel):
     context_tokens: int | None = Field(
         None, ge=256, description="Tokens of prompt and reply together; none takes the model's own limit"
     )
-    dtype: str = Field("auto", description="Number format of the weights: auto, bfloat16, float16, float32")
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = Field("auto", description="Number format of the weights")
     quantization: str | None = Field(None, description="How the weights are quantised; none lets the model tell")
     revision: str | None = Field(None, description="Revision of a model that is loaded by name")
     seed: int = Field(0, ge=0, description="Seed of sampling, where the temperature is above 0")
@@ -324,5 +326,5 @@ def _whole(text: str) -> str:
 
 
 def _short(error: object, limit: int = 300) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = PREFIX.sub("", " ".join(str(error).split())) or type(error).__name__
     return text if len(text) <= limit else text[: limit - 1] + "…"
