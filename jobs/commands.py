@@ -41,7 +41,7 @@ def _show_run(result: Any, as_json: bool) -> None:
         "seconds": {stage: round(spent, 2) for stage, spent in result.seconds.items()},
         "parts_made": dict(result.made),
         "notes": manifests["extract"].stats if "extract" in manifests else {},
-        "engine": {u: dict(m.run) for u, m in manifests.items() if result.made.get(u) and "requests" in m.run},
+        "engine": {unit: dict(facts) for unit, facts in result.asked.items()},
         "without_seeds": {
             unit.partition("/")[2]: m.stats["no_seeds"] for unit, m in manifests.items() if m.stats.get("no_seeds")
         },

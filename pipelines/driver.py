@@ -43,6 +43,7 @@ class RunResult:
         manifests: Unit -> its manifest.
         seconds: Stage -> seconds spent in it, in order.
         made: Unit -> parts made (the others were there).
+        asked: Unit -> what an engine did for it in this run (`pipelines.spent.Spent.facts`).
         facts: What ingest counted over all sources: ``records``, ``repairs``, ``sources``.
         config: The configuration that held, with what it took over from the generation before.
     """
@@ -51,6 +52,7 @@ class RunResult:
     manifests: Mapping[str, Manifest]
     seconds: Mapping[str, float]
     made: Mapping[str, int]
+    asked: Mapping[str, Mapping[str, Any]]
     facts: Mapping[str, Any]
     config: RunConfig
 
@@ -228,7 +230,9 @@ def build(
         execution.run(stages)
     head = _head(execution.manifests, taken, config, before, complete=bool(stages))
     generation = Generation(store, config.name, head)
-    return RunResult(generation, execution.manifests, execution.seconds, execution.made, taken.facts, config)
+    return RunResult(
+        generation, execution.manifests, execution.seconds, execution.made, execution.asked, taken.facts, config
+    )
 
 
 def _warn_of_large_shards(store: Store, sources: Sequence[Source]) -> None:

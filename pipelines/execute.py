@@ -46,6 +46,7 @@ class Execution:
         upstream: Unit -> shard -> key, likewise.
         seconds: Stage -> seconds spent in it.
         made: Unit -> parts made.
+        asked: Unit -> what an engine did for it in this very run.
     """
 
     store: Store
@@ -56,6 +57,7 @@ class Execution:
     upstream: dict[str, Keys] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     made: dict[str, int] = field(default_factory=dict)
+    asked: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     ray: RaySession = field(init=False)
 
     def __post_init__(self) -> None:
@@ -112,7 +114,10 @@ class Execution:
             self.progress.end()
         for plan in plans:
             inputs = {name: self.manifests[name].fingerprint for name in plan.unit.reads}
-            made = plan.known or _manifest(self.store, plan, done, inputs, busy, self._facts(plan, spent))
+            facts = self._facts(plan, spent)
+            if items and facts:
+                self.asked[plan.unit.name] = facts
+            made = plan.known or _manifest(self.store, plan, done, inputs, busy, facts)
             self.keep(made, time.perf_counter() - started, len(plan.missing))
 
     def _run_items(self, stage: Stage, items: Sequence[Item], spent: Spent) -> Iterator[tuple[Item, work.Done]]:

@@ -23,7 +23,7 @@ from schemas.config import ExtractConfig, RunConfig
 from schemas.errors import ConfigError, SchemaError, UsageError
 from schemas.ids import canonical_json, fingerprint, nearest, shard_of
 from schemas.tables import empty
-from transforms import engines, extractors, prompts, tasks
+from transforms import asking, engines, extractors, prompts, replies, tasks
 from transforms.asking import CASES_AT_ONCE, Question, ask_all
 from transforms.prompts import Prompt
 
@@ -142,6 +142,7 @@ def _setting(extract: ExtractConfig, task: str) -> tuple[dict[str, Any], dict[st
         "extractor": {"name": engine.name, "identity": dict(engine.identity)},
         "task": {"name": task, "version": made.VERSION},
         "prompt": prompt.hash,
+        "versions": {"asking": asking.VERSION, "prompts": prompts.VERSION, "replies": replies.VERSION},
         "ontology_window": extract.ontology_window,
         "ontology_tokens": extract.ontology_tokens,
         "temperature": extract.temperature,

@@ -17,12 +17,14 @@ from schemas.ids import content_hash, fingerprint
 from transforms import prompts
 from transforms.engines import Reply, Request, RequestRefusedError, RequestTooLongError
 from transforms.prompts import Prompt
-from transforms.replies import BadReplyError, parse
+from transforms.replies import BadReplyError, parse, told
 from transforms.tasks import Case, Piece, Result, Task
 from transforms.vocabulary import Vocabulary
 
 T = TypeVar("T")
 
+VERSION = 1
+"""Goes up by one whenever the same replies would make other results, or other requests were sent."""
 CASES_AT_ONCE = 512
 """Cases of one call that are at work at once; more wait, so that memory stays bounded."""
 BREATH = 64
@@ -272,16 +274,12 @@ class _Asker:
         ]
         records = [a.record for a in answers if a.fault is None]
         if not records:
-            return Result(None, "failed", _cut("; ".join(faults)), *spent)
+            return Result(None, "failed", told(faults), *spent)
         record = records[0] if len(records) == 1 else task.merge(records)
-        told = [*faults, *dict.fromkeys(repair for a in answers for repair in a.repairs)]
+        error = told([*faults, *(repair for a in answers for repair in a.repairs)])
         if task.is_empty(record):
-            return Result(record, "empty", _cut("; ".join(told) or "the reply names nothing"), *spent)
-        return Result(record, "repaired" if told else "ok", _cut("; ".join(told)) if told else None, *spent)
-
-
-def _cut(text: str, limit: int = 300) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+            return Result(record, "empty", error or "the reply names nothing", *spent)
+        return Result(record, "repaired" if error else "ok", error, *spent)
 
 
 def split(text: str, room: int, desk: Desk) -> list[str]:

@@ -63,6 +63,7 @@ def test_parts_that_are_gone_come_back_from_the_journal(stub, logs, tmp_path):
     before = stub.stats()["requests"]
     result = run(tmp_path / "a", logs, **asks(stub))
     assert stub.stats()["requests"] == before
+    assert result.asked["extract"]["requests"] == 0 and result.asked["extract"]["from_journal"] == 120
     assert live(tmp_path / "a") == expected
     assert result.made["extract"] > 0
 
@@ -232,22 +233,23 @@ def test_a_real_model_on_the_cpu(tmp_path):
     """SmolLM2-135M in llama.cpp: what it says is nonsense, but every note follows the schema."""
     from transforms import synth
 
-    synth.write(str(tmp_path / "logs"), size=12, cases=4, seed=3)
+    synth.write(str(tmp_path / "logs"), size=10, cases=2, seed=3)
     settings = {
         "extract.extractor": "llamacpp",
         "extract.model": str(weights()),
-        "extract.max_tokens": 160,
-        "extract.ontology_tokens": 100,
+        "extract.options": {"threads": 1, "parallel": 2},
+        "extract.max_tokens": 128,
+        "extract.ontology_tokens": 50,
     }
     result = run(tmp_path / "a", tmp_path / "logs", **settings)
     found = notes(tmp_path / "a")
-    assert len(found) == 12
-    assert sum(n["status"] in ("ok", "repaired") for n in found) >= 10
+    assert len(found) == 10
+    assert sum(n["status"] in ("ok", "repaired") for n in found) >= 8
     assert all(n["completion_tokens"] > 0 for n in found if n["status"] != "failed")
-    assert result.manifests["extract"].run["requests"] >= 12
+    assert result.asked["extract"]["requests"] >= 6
     for path in (tmp_path / "a" / "tables" / "notes").rglob("*.parquet"):
         path.unlink()
     (tmp_path / "a" / "heads.json").unlink()
     again = run(tmp_path / "a", tmp_path / "logs", **settings)
-    assert again.manifests["extract"].run["requests"] == 0
+    assert again.asked["extract"]["requests"] == 0
     assert notes(tmp_path / "a") == found

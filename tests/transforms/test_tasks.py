@@ -199,7 +199,8 @@ def test_a_note():
     ("given", "field", "tags", "repairs"),
     [
         (["Career / Software Engineering", "career/software_engineering"], "what", ["career/software_engineering"], []),
-        (["2023-05-09", "2023-05", "2023-05-09T10:00"], "when", ["2023/05/09", "2023/05"], []),
+        (["2023-05-09", "2023-5", "2023/05/09T10:00Z"], "when", ["2023/05/09", "2023/05"], []),
+        (["2023-13-09", "1999", "may/2023"], "when", ["2023_13_09", "1999", "may/2023"], []),
         (["none", "N/A", "unknown", "", "—"], "who", [], []),
         (["Ann likes to go running in the park every day"], "what", [], ["1 of 'what' was a sentence"]),
         (

@@ -111,7 +111,9 @@ class Task(Protocol):
         """Return the terms of a record that later pieces of the case shall reuse."""
         ...
 
-    def tables(self, source: pa.Table, cases: Sequence[Case], results: Sequence[Sequence[Result]]) -> dict[str, pa.Table]:
+    def tables(
+        self, source: pa.Table, cases: Sequence[Case], results: Sequence[Sequence[Result]]
+    ) -> dict[str, pa.Table]:
         """Make the tables from the results of all cases, in the order of `cases`; a failed piece keeps its row."""
         ...
 
@@ -130,5 +132,7 @@ def load(name: str) -> Task:
     if name not in names():
         close = nearest(name, names())
         hint = f"Did you mean '{close}'? " if close else ""
-        raise UsageError(f"no task is called '{name}'", where="extract.tasks", remedy=f"{hint}Tasks: {', '.join(names())}.")
+        raise UsageError(
+            f"no task is called '{name}'", where="extract.tasks", remedy=f"{hint}Tasks: {', '.join(names())}."
+        )
     return cast("Task", importlib.import_module(f"{__name__}.{name}"))

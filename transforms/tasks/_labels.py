@@ -14,7 +14,7 @@ from transforms.tokens import tokenize_one
 LONGEST = 120
 """Characters of a tag or label as a model may write it."""
 
-_DATE = re.compile(r"(\d{4})-(\d{1,2})(?:-(\d{1,2}))?(?:[T ].*)?")
+_DATE = re.compile(r"(\d{4})[-/](0?[1-9]|1[0-2])(?:[-/](0?[1-9]|[12]\d|3[01]))?(?:[T ]\d.*)?")
 _SENTENCE_END = re.compile(r"[.!?。！？][\"'”’)]*$")
 _NOTHING = frozenset(("none", "null", "unknown", "unspecified", "not_specified", "not_mentioned", "n_a", "n/a", "na"))
 """What models write in place of an empty list."""
@@ -29,8 +29,8 @@ _GENERIC = frozenset(
 def tags(value: Any, name: str, limit: int, repairs: list[str]) -> list[str]:
     """Return a field as distinct tags in normal form, at most `limit`.
 
-    Dates with hyphens get slashes; a string is split at commas. Sentences are dropped and told; so are levels that
-    are sentences, with what is below them, and levels past the fourth.
+    Dates such as 2023-5-9 become 2023/05/09, without their time of day; a string is split at commas. Sentences are
+    dropped and told; so are levels that are sentences, with what is below them, and levels past the fourth.
 
     Raises:
         transforms.replies.BadReplyError: The field is no list of strings and cannot be made one.
@@ -42,7 +42,7 @@ def tags(value: Any, name: str, limit: int, repairs: list[str]) -> list[str]:
     sentences = shortened = 0
     for raw in strings(value, name, 2 * limit, 4 * LONGEST, repairs):
         date = _DATE.fullmatch(raw)
-        tag = normalise("/".join(filter(None, date.groups())) if date else raw)
+        tag = normalise("/".join(part.zfill(2) for part in date.groups() if part) if date else raw)
         if tag is None or (raw.count(" ") >= 3 and _SENTENCE_END.search(raw)):
             sentences += any(c.isalnum() for c in raw)
         elif tag not in _NOTHING:
