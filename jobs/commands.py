@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobs import console
+from jobs.engine_view import show_asked
 from schemas.config import RunConfig
 from schemas.errors import UsageError
 
@@ -60,7 +61,7 @@ def _show_run(result: Any, as_json: bool) -> None:
         console.emit(f"rejected: {reasons}   (tagloom export -C {summary['corpus']} rejects)")
     if summary["repairs"]:
         console.emit("repaired: " + ", ".join(f"{name} {count:,}" for name, count in summary["repairs"].items()))
-    _show_engine(summary)
+    show_asked(result)
     if metrics:
         _show_metrics(metrics)
         _show_comparisons(summary["comparisons"])
@@ -69,24 +70,6 @@ def _show_run(result: Any, as_json: bool) -> None:
     spent = ", ".join(f"{stage} {console.duration(took)}" for stage, took in result.seconds.items())
     console.emit(f"\ntook {console.duration(total)} ({spent}); {sum(result.made.values()):,} parts made")
     _show_places(summary, searchable="extract" in manifests)
-
-
-def _show_engine(summary: dict[str, Any]) -> None:
-    """Show what an engine was asked, where one was, and what became of it."""
-    for unit, run in summary["engine"].items():
-        console.emit(
-            f"{unit}: {run['requests']:,} requests to {run['model']}, {run['prompt_tokens']:,} + "
-            f"{run['completion_tokens']:,} tokens, {run['from_journal']:,} from the journal; "
-            f"{run['occupancy']:.0%} of slots busy"
-        )
-        for name, words in (("retried", "tried again"), ("failed", "given up")):
-            if run[name]:
-                console.emit(f"  {words}: " + ", ".join(f"{reason} {count:,}" for reason, count in run[name].items()))
-    if summary["engine"] and summary["notes"].get("notes_failed"):
-        console.emit(
-            f"{summary['notes']['notes_failed']:,} notes failed; each says why in notes.error. Ask again: "
-            f"tagloom reindex -C {summary['corpus']} --from {summary['generation']} --retry-failed"
-        )
 
 
 def _reasons(store: Any, asked: Any) -> dict[str, int]:

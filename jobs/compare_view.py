@@ -43,7 +43,7 @@ _WORDS = {
     "degree_mean": "degree, mean",
     "degree_max": "degree, highest",
     "isolated_files": "files without an edge",
-    "journal": "replies from the journal",
+    "from_journal": "replies from the journal",
     "prompt_tokens": "prompt tokens",
     "completion_tokens": "reply tokens",
 }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from jobs import console
+from jobs.engine_view import show_asked
 from schemas.config import RunConfig
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ def _show(prepared: Reindex, done: Reindexed) -> None:
     parts = [f"{unit} {count} of {len(result.manifests[unit].parts)}" for unit, count in made.items()]
     shown = ", ".join(parts[:8]) + (f", and {len(parts) - 8} more units" if len(parts) > 8 else "")
     console.emit(f"parts made: {shown or 'none'}; took {console.duration(sum(result.seconds.values()))}")
+    show_asked(result)
     corpus, name = prepared.config.corpus, prepared.config.name
     other = done.kept if name == prepared.before.name else prepared.before.name
     console.emit(f"next: tagloom compare -C {corpus} {other} {name}")

@@ -29,7 +29,7 @@ from transforms.metrics import metric_names
 LEVELS = ("interaction", "session")
 """Levels at which rankings are compared: the first one with gold on both sides."""
 
-SPENT = ("requests", "journal", "prompt_tokens", "completion_tokens", "seconds")
+SPENT = ("requests", "from_journal", "prompt_tokens", "completion_tokens", "seconds")
 """What the manifests of extract units may tell of their cost."""
 
 _Pair = tuple["_Side", "_Side"]

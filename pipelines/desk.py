@@ -118,6 +118,7 @@ class JournalDesk:
 
     def __init__(self, engine: Supervised, journal: Journal, prompt: str, round_: int, counts: Counter[str]) -> None:
         self.context = engine.context
+        self.slots = engine.slots
         self._engine = engine
         self._journal = journal
         self._prompt = prompt

@@ -24,7 +24,7 @@ from schemas.errors import ConfigError, SchemaError, UsageError
 from schemas.ids import canonical_json, fingerprint, nearest, shard_of
 from schemas.tables import empty
 from transforms import asking, engines, extractors, prompts, replies, tasks
-from transforms.asking import CASES_AT_ONCE, Question, ask_all
+from transforms.asking import Question, ask_all, cases_at_once
 from transforms.prompts import Prompt
 
 NOTES = "notes"
@@ -272,7 +272,7 @@ def needs(config: RunConfig) -> Needs | None:
         max(w.cpus for w in wanted),
         max(w.gpus for w in wanted),
         next((one.python for one in asked if one.python), None),
-        CASES_AT_ONCE,
+        cases_at_once(max(w.slots for w in wanted)),
     )
 
 

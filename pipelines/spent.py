@@ -85,17 +85,10 @@ class Spent:
 
     def facts(self) -> dict[str, Any]:
         """Return plain data for a manifest."""
-        whole = (
-            "requests",
-            "prompt_tokens",
-            "completion_tokens",
-            "cached_tokens",
-            "journal",
-            "corrupt",
-            "engine_deaths",
-        )
+        whole = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "corrupt", "engine_deaths")
         return {
             **{name: int(self.count(name)) for name in whole},
+            "from_journal": int(self.count("journal")),
             "queue_seconds": round(self.count("queue_seconds"), 3),
             "occupancy": round(self.occupancy, 4),
             "retried": {name: int(n) for name, n in self.group("retried").items()},

@@ -25,8 +25,8 @@ T = TypeVar("T")
 
 VERSION = 1
 """Goes up by one whenever the same replies would make other results, or other requests were sent."""
-CASES_AT_ONCE = 512
-"""Cases of one call that are at work at once; more wait, so that memory stays bounded."""
+FEWEST_AT_ONCE = 16
+"""Cases that are at work at once, where there are as many."""
 BREATH = 64
 """Pieces served without a request after which others get their turn."""
 RELEVANT = 20_000
@@ -49,9 +49,11 @@ class Desk(Protocol):
 
     Attributes:
         context: Tokens that prompt and reply may have together.
+        slots: Requests that the engine works on at once.
     """
 
     context: int
+    slots: int
 
     def count(self, text: str) -> int:
         """Return the tokens of a text."""
@@ -114,6 +116,11 @@ def content_of(piece: Piece) -> str:
     return content_hash([piece.text, *itertools.chain.from_iterable(sorted(piece.values.items()))])
 
 
+def cases_at_once(slots: int) -> int:
+    """Return how many cases to have at work: enough that a slot never waits, few enough that memory stays bounded."""
+    return max(FEWEST_AT_ONCE, 2 * slots)
+
+
 async def ask_all(cases: Sequence[Case], question: Question, desk: Desk) -> list[list[Result]]:
     """Ask about every piece.
 
@@ -130,7 +137,7 @@ async def ask_all(cases: Sequence[Case], question: Question, desk: Desk) -> list
         for number, case in waiting:
             results[number] = await _case(case, question, desk)
 
-    await _together([work() for _ in range(min(CASES_AT_ONCE, len(cases)))])
+    await _together([work() for _ in range(min(cases_at_once(desk.slots), len(cases)))])
     return results
 
 
@@ -261,6 +268,10 @@ class _Asker:
 
     def _read(self, reply: Reply, prompt_tokens: int) -> _Answer:
         value, repairs = parse(reply.text, reply.finish)
+        missing = [name for name in self._question.task.SCHEMA["required"] if name not in value]
+        if repairs and missing and reply.finish != "length":
+            # Broken JSON that lacks fields lost something; where a limit cut it, asking again would not help.
+            raise BadReplyError(f"{repairs[0]}, and lacks {', '.join(missing)}")
         record, more = self._question.task.read(value)
         return _Answer(record, (*repairs, *more), None, prompt_tokens, reply.completion_tokens)
 

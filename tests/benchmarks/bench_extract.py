@@ -118,7 +118,7 @@ def measure(quick: bool) -> dict[str, Any]:
     """Measure rate and CPU, then memory over many requests."""
     rate = extract("rate", IN_FLIGHT, 20 if quick else 100, DELAY, 16)
     total = 10_000 if quick else 200_000
-    memory = extract("memory", 400, total // 400, 0.02, 64)
+    memory = extract("memory", total // 100, 100, 0.02, total // 800)
     samples = [(done, held) for done, held in memory["memory"] if done > total // 10]
     early = [held for done, held in samples if done <= total * 4 // 10]
     late = [held for done, held in samples if done >= total * 7 // 10]

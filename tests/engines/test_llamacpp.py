@@ -73,8 +73,8 @@ def started(**values):
 def test_it_is_found_by_name_and_says_what_it_needs():
     module = engines.load("llamacpp")
     assert module is llamacpp
-    assert module.resources(engines.options_of(module, {"threads": 8, "gpus": 0.5})) == Resources(8.0, 0.5)
-    assert module.resources(module.Options()) == Resources(1.0, 0.0)
+    assert module.resources(engines.options_of(module, {"threads": 8, "gpus": 0.5})) == Resources(4, 8.0, 0.5)
+    assert module.resources(module.Options()) == Resources(4, 1.0, 0.0)
     with pytest.raises(ConfigError, match="Did you mean 'gpu_layers'"):
         engines.options_of(module, {"gpu_layer": 3})
     assert module.Options(gpu_layers=3).gpu_layers == 3

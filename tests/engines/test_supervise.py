@@ -222,11 +222,27 @@ def test_cancelled_requests_release_their_places():
         assert births.born[0].now == set()
         births.born[0].steps = 1
         assert (await engine.complete(ask("z"))).text == "Z"
-        tasks[:] = [asyncio.create_task(engine.complete(ask(str(i)))) for i in range(2)]
-        waiting = asyncio.create_task(engine.complete(ask("w")))
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()  # its turn is given by now, and not taken yet
-        await settle()
+        await engine.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_request_cancelled_when_its_turn_is_given_passes_it_on():
+    async def main():
+        engine = await Births(Mortal(slots=1)).supervised()
+        first, second, third = (asyncio.create_task(engine.complete(ask(t))) for t in "abc")
+        leave = engine._leave
+
+        def leave_and_cancel():
+            leave()
+            second.cancel()
+
+        await settle(1)
+        engine._leave = leave_and_cancel
+        assert (await first).text == "A"
+        engine._leave = leave
+        assert (await third).text == "C"
+        assert second.cancelled()
         assert engine.in_flight == 0
         await engine.close()
 
@@ -258,11 +274,15 @@ def test_a_cancelled_suspect_holds_up_nobody():
 def test_closing_ends_the_waits_of_others():
     async def main():
         births = Births(Mortal({"a"}, slots=1))
-        never = asyncio.Event()
+        never, cleaned = asyncio.Event(), []
 
         async def start():
             if births.born:
-                await never.wait()
+                try:
+                    await never.wait()
+                finally:
+                    await asyncio.sleep(0)
+                    cleaned.append(True)
             return await births.start()
 
         engine = await Supervised.start(start)
@@ -271,11 +291,51 @@ def test_closing_ends_the_waits_of_others():
             await asyncio.sleep(0)
         await settle()
         await engine.close()
+        assert cleaned == [True]
         for error in await asyncio.gather(*tasks, return_exceptions=True):
             assert isinstance(error, EngineError)
             assert "closed" in error.message
         with pytest.raises(EngineError, match="closed"):
             await engine.complete(ask("d"))
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_closing_ends_a_request_that_runs_alone_and_starts_nothing_more():
+    async def main():
+        births = Births(Mortal({"s"}), Mortal({"s"}), Mortal(steps=10**9), ValueError("started once more"))
+        engine = await births.supervised()
+        suspect = asyncio.create_task(engine.complete(ask("s")))
+        while engine.counters()["engine_restarts"] < 2 or not engine.in_flight:
+            await asyncio.sleep(0)
+        await settle()
+        await engine.close()
+        with pytest.raises(EngineError, match="closed"):
+            await suspect
+        await settle()
+        assert len(births.engines) == 1
+        assert engine.counters()["engine_deaths"] == 2
+        assert births.born[2].closed
+        assert not births.born[2].now
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_counters_neither_shrink_nor_count_twice_while_there_is_no_engine():
+    async def main():
+        births = Births(Mortal({"a"}))
+        seen = []
+
+        async def start():
+            if births.born:
+                seen.append(engine.counters()["retried.busy"])
+            return await births.start()
+
+        engine = await Supervised.start(start)
+        await engine.complete(ask("a"))
+        assert seen == [1]
+        assert engine.counters()["retried.busy"] == 2
+        await engine.close()
 
     asyncio.run(asyncio.wait_for(main(), 60))
 

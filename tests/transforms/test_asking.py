@@ -22,7 +22,7 @@ class Desk:
     """Answers by a function of the last user message; remembers all that was asked and kept."""
 
     def __init__(self, answer, context=8192):
-        self.context = context
+        self.context, self.slots = context, 150
         self.answer = answer
         self.asked, self.kept, self.results = [], [], []
         self.journal = {}
@@ -134,6 +134,17 @@ def test_two_bad_replies_cost_one_note(bad):
     asked = len(desk.asked)
     ((_, again, _),) = ask(desk, case("a", "my cat", "poison", "my dog"))
     assert len(desk.asked) == asked and again.error == desk.journal[request_key(desk.asked[1])].error
+
+
+def test_a_reply_that_broke_off_is_asked_again_and_one_cut_at_its_limit_is_kept():
+    whole = note("pets", who=["ana"])
+    half = whole[: whole.index('"when"')]
+    desk = Desk(lambda r: whole if len(r.messages) > 2 else half)
+    ((result,),) = ask(desk, case("a", "my cat"))
+    assert result.status == "ok" and len(desk.asked) == 2
+    desk = Desk(lambda r: (half, "length"))
+    ((result,),) = ask(desk, case("a", "my cat"))
+    assert result.status == "repaired" and "limit" in result.error and len(desk.asked) == 1
 
 
 def test_a_kept_reply_that_cannot_be_read_is_asked_again():

@@ -117,10 +117,12 @@ class Resources:
     """What one replica of an engine needs of Ray.
 
     Attributes:
+        slots: Requests that it works on at once when it is full; tells how many cases to have at hand.
         cpus: Cores.
         gpus: GPUs; fractions share one.
     """
 
+    slots: int
     cpus: float = 1.0
     gpus: float = 0.0
 

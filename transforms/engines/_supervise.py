@@ -139,8 +139,10 @@ class Supervised:
         return {**theirs, **self._own}
 
     async def close(self) -> None:
-        """End the engine; requests that still wait get an EngineError; never raises."""
+        """End the engine; requests that are not answered yet get an EngineError; never raises."""
         self._give_up(EngineError("the engine was closed", where="extract.extractor", remedy=FAULT))
+        if not self._life.dead.done():
+            self._life.dead.set_result("it was closed")
         if self._restarting is not None:
             self._restarting.cancel()
             await asyncio.wait((self._restarting,))
@@ -164,7 +166,6 @@ class Supervised:
         except asyncio.CancelledError:
             if not turn.cancelled() and turn.result() is not None:
                 self._leave()
-            self._admit()
             raise
         finally:
             self._own["queue_seconds"] += monotonic() - asked
@@ -218,8 +219,7 @@ class Supervised:
         life.dead.set_result(words)
         self._own["engine_deaths"] += 1
         self._ready = False
-        if self._fatal is None:
-            self._restarting = asyncio.create_task(self._restart(words))
+        self._restarting = asyncio.create_task(self._restart(words))
 
     async def _restart(self, words: str) -> None:
         try:

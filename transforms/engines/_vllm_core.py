@@ -49,18 +49,11 @@ class Core:
             os.environ.setdefault(name, value)
         self._log = _log_file()
         self._log_start = self._log.stat().st_size if self._log and self._log.exists() else 0
+        _start_guard()
         before = set(multiprocessing.active_children())
-        self._guard = subprocess.Popen(
-            [sys.executable, "-P", str(Path(__file__).with_name("_guard.py")), PROCESSES],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
         try:
             self.llm = _load(arguments, cpu_arguments)
         except BaseException as error:
-            self._end_guard()
             if fault := self.fault():
                 raise RuntimeError(fault) from error
             raise
@@ -84,11 +77,6 @@ class Core:
         self.llm.shutdown()
         for process in self._processes:
             process.join(GRACE)
-        self._end_guard()
-
-    def _end_guard(self) -> None:
-        self._guard.kill()
-        self._guard.communicate()
 
 
 def _load(arguments: dict[str, Any], cpu_arguments: dict[str, Any]) -> Any:
@@ -119,3 +107,16 @@ def _log_file() -> Path | None:
     config.write_text(json.dumps(logging), encoding="utf-8")
     os.environ |= {"VLLM_LOGGING_CONFIG_PATH": str(config), "VLLM_LOGGING_LEVEL": "ERROR"}
     return path
+
+
+@cache
+def _start_guard() -> subprocess.Popen[bytes]:
+    """Start, once, the process that cleans up when this one is gone."""
+    log = _log_file()
+    return subprocess.Popen(
+        [sys.executable, "-P", str(Path(__file__).with_name("_guard.py")), PROCESSES, *([log.parent] if log else [])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )

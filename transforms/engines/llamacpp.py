@@ -79,7 +79,7 @@ def identity(model: str | None, options: Options) -> dict[str, Any]:
 
 def resources(options: Options) -> Resources:
     """Return what one replica needs; without `threads` it uses all cores and asks Ray for one."""
-    return Resources(cpus=float(options.threads or 1), gpus=options.gpus)
+    return Resources(options.parallel, cpus=float(options.threads or 1), gpus=options.gpus)
 
 
 async def start(model: str | None, options: Options) -> LlamaCpp:

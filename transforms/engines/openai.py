@@ -102,7 +102,7 @@ def identity(model: str | None, options: Options) -> dict[str, Any]:
 
 def resources(options: Options) -> Resources:
     """Return what one replica needs: it waits more than it works."""
-    return Resources(cpus=0.5)
+    return Resources(options.concurrency, cpus=0.5)
 
 
 async def start(model: str | None, options: Options) -> Chat:

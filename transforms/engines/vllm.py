@@ -96,8 +96,10 @@ def identity(model: str | None, options: Options) -> dict[str, Any]:
 def resources(options: Options) -> Resources:
     """Return a core, and the GPUs that one replica needs."""
     if options.gpus is not None:
-        return Resources(gpus=options.gpus)
-    return Resources(gpus=0.0 if _cpu_build_here() else float(options.tensor_parallel))
+        return Resources(options.max_sequences or 256, gpus=options.gpus)
+    return Resources(
+        options.max_sequences or 256, gpus=0.0 if _cpu_build_here() else float(options.tensor_parallel)
+    )
 
 
 async def start(model: str | None, options: Options) -> VllmEngine:
