@@ -82,7 +82,7 @@ def engine_of(extract: ExtractConfig) -> Engine:
     module = engines.load(extract.extractor)
     options = engines.options_of(module, extract.options)
     identity = {"version": module.VERSION, **module.identity(extract.model, options)}
-    return Engine(module.NAME, extract.model, options.model_dump(mode="json"), identity)
+    return Engine(module.NAME, module.located(extract.model), options.model_dump(mode="json"), identity)
 
 
 def journals(extract: ExtractConfig) -> list[str]:

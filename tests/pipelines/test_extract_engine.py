@@ -1,6 +1,7 @@
 """The extract stage with an engine: a server on loopback that fails as asked, the journal, and mixed extractors."""
 
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -196,6 +197,9 @@ def test_a_memory_asks_the_engine_for_what_is_new(stub, tmp_path):
 
 
 def test_metrics_are_served_while_the_engine_works(logs, tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     with running("--delay", "0.3") as slow:
         command = [sys.executable, "-m", "jobs.cli", "run", "-C", str(tmp_path / "c"), str(logs), "--quiet"]
         settings = {
@@ -203,17 +207,17 @@ def test_metrics_are_served_while_the_engine_works(logs, tmp_path):
             "extract.model": "stub",
             "extract.options.base_url": slow.base_url,
             "extract.options.concurrency": 2,
-            "compute.metrics": "127.0.0.1:19464",
+            "compute.metrics": f"127.0.0.1:{port}",
         }
         sets = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
         process = subprocess.Popen([*command, *sets], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             text = ""
-            for _ in range(400):
+            for _ in range(2000):
                 if process.poll() is not None or "tagloom_requests_total" in text and 'status="ok"' in text:
                     break
                 try:
-                    text = urllib.request.urlopen("http://127.0.0.1:19464/metrics", timeout=5).read().decode()
+                    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
                 except OSError:
                     pass
                 time.sleep(0.05)

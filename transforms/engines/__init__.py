@@ -149,6 +149,10 @@ class Module(Protocol):
         """
         ...
 
+    def located(self, model: str | None) -> str | None:
+        """Return the model as a worker finds it that runs in another folder: paths made absolute."""
+        ...
+
     def resources(self, options: Any) -> Resources:
         """Return what one replica needs."""
         ...

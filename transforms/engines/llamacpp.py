@@ -77,6 +77,11 @@ def identity(model: str | None, options: Options) -> dict[str, Any]:
     return {"model": _content_hash(parts), "context_tokens": options.context_tokens, "seed": options.seed}
 
 
+def located(model: str | None) -> str | None:
+    """Return the absolute path of the file."""
+    return None if model is None else str(Path(model).absolute())
+
+
 def resources(options: Options) -> Resources:
     """Return what one replica needs; without `threads` it uses all cores and asks Ray for one."""
     return Resources(options.parallel, cpus=float(options.threads or 1), gpus=options.gpus)

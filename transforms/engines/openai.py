@@ -100,6 +100,11 @@ def identity(model: str | None, options: Options) -> dict[str, Any]:
     }
 
 
+def located(model: str | None) -> str | None:
+    """Return the model's name, which is the same everywhere."""
+    return model
+
+
 def resources(options: Options) -> Resources:
     """Return what one replica needs: it waits more than it works."""
     return Resources(options.concurrency, cpus=0.5)

@@ -93,6 +93,11 @@ def identity(model: str | None, options: Options) -> dict[str, Any]:
     }
 
 
+def located(model: str | None) -> str | None:
+    """Return the absolute path of a folder; the name of a model stays as it is."""
+    return str(Path(model).absolute()) if model is not None and Path(model).is_dir() else model
+
+
 def resources(options: Options) -> Resources:
     """Return a core, and the GPUs that one replica needs."""
     if options.gpus is not None:
