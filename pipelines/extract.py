@@ -37,7 +37,7 @@ def units(config: RunConfig) -> list[Unit]:
         ConfigError, UsageError: A setting is not valid.
     """
     found = []
-    for name in config.extract.tasks:
+    for name in _in_order(config.extract.tasks):
         task = tasks.load(name)
         unit, _ = task.READS
         setting, runtime = _variant(config.extract, name)
@@ -58,6 +58,23 @@ def units(config: RunConfig) -> list[Unit]:
             remedy="Add it: extract.tasks: [notes, ...]",
         )
     return found
+
+
+def _in_order(names: Sequence[str]) -> list[str]:
+    """Return tasks once each, and after those whose tables they read.
+
+    Raises:
+        ConfigError, UsageError: There is no such task, or one reads those of a task that is not asked.
+    """
+    reads = {name: tasks.load(name).READS[0].removeprefix("extract/") for name in names}
+    for name, other in reads.items():
+        if other != "ingest" and other not in reads:
+            raise ConfigError(
+                f"{list(names)} lacks {other}, which {name} are made of",
+                where="extract.tasks",
+                remedy=f"Add it: extract.tasks: [notes, {other}, {name}]",
+            )
+    return sorted(reads, key=lambda name: reads[name] != "ingest")
 
 
 def is_engine(extract: ExtractConfig) -> bool:
@@ -138,13 +155,14 @@ def _setting(extract: ExtractConfig, task: str) -> tuple[dict[str, Any], dict[st
         return {"extractor": None}, {}
     engine, made = engine_of(extract), tasks.load(task)
     prompt = prompts.chosen(extract.tasks, extract.prompt)[task]
+    window = extract.ontology_window if "vocabulary" in prompts.placeholders(prompt) else 0
     setting = {
         "extractor": {"name": engine.name, "identity": dict(engine.identity)},
         "task": {"name": task, "version": made.VERSION},
         "prompt": prompt.hash,
         "versions": {"asking": asking.VERSION, "prompts": prompts.VERSION, "replies": replies.VERSION},
-        "ontology_window": extract.ontology_window,
-        "ontology_tokens": extract.ontology_tokens,
+        "ontology_window": window,
+        "ontology_tokens": extract.ontology_tokens if window else 0,
         "temperature": extract.temperature,
         "max_tokens": extract.max_tokens or made.REPLY_TOKENS,
         "retry_round": extract.retry_round,
@@ -204,6 +222,7 @@ async def _make(
     if "task" not in setting:
         notes = await _extractor(canonical_json(own)).extract(rows, setting["ontology_window"])
         _check_rows(rows, notes, own["name"])
+        room().counts["pieces.other"] += rows.num_rows
         return {"notes": notes}
     needs = unit.runtime[fingerprint(setting)]
     engine, prompt = Engine(**needs["engine"]), Prompt(**needs["prompt"])

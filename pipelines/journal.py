@@ -94,7 +94,7 @@ class Journal:
 
         Raises:
             StoreError: The last write failed. This entry and those before it wait, and are written once that works.
-            ValueError: The key is not 32 ASCII characters, or the kind is none of the three.
+            ValueError: The key is not 32 ASCII characters, or the kind is not known.
         """
         entry = storable(entry)
         self._clock = max(self._clock + 1, time.time_ns() // 1000)
@@ -215,7 +215,7 @@ def known(storage: Storage, extractor: str, shard: int) -> pa.Table:
     """Return what a shard's journal can serve, one row a request.
 
     Returns:
-        Columns content, prompt, kind (``reply`` or ``failed``), round, prompt_tokens, completion_tokens.
+        Columns content, prompt, kind (``reply``, ``failed`` or ``long``), round, prompt_tokens, completion_tokens.
 
     Raises:
         StoreError: The files cannot be read.

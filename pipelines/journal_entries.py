@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from pipelines import journal_files as files
 
-_KINDS = frozenset({"reply", "corrupt", "failed"})
+_KINDS = frozenset({"reply", "corrupt", "failed", "long"})
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MOST = 2**31 - 1
 
@@ -27,7 +27,8 @@ class Entry:
     Attributes:
         key: Hash of the rendered request: 32 hexadecimal digits.
         kind: ``reply``: it can be used. ``corrupt``: a reply that could not be used, kept for study and never served.
-            ``failed``: the verdict that the request was given up, with its reason.
+            ``failed``: the verdict that the request was given up, with its reason. ``long``: the one that it does not
+            fit into the context.
         text: The reply; empty for verdicts.
         finish: Why the reply ended, as the engine says.
         prompt_tokens: Tokens of the prompt.
@@ -60,7 +61,7 @@ def storable(entry: Entry) -> Entry:
     """Return an entry as a file can hold it: lone surrogates are U+FFFD, counts of tokens are within int32.
 
     Raises:
-        ValueError: The key is not 32 ASCII characters, or the kind is none of the three.
+        ValueError: The key is not 32 ASCII characters, or the kind is not known.
     """
     if len(entry.key) != 32 or not entry.key.isascii() or entry.kind not in _KINDS:
         raise ValueError(f"no entry of a journal: key {entry.key!r}, kind {entry.kind!r}")
@@ -76,10 +77,10 @@ def storable(entry: Entry) -> Entry:
 
 
 def stronger(old: Entry | None, new: Entry | None) -> Entry | None:
-    """Return which of two entries for one key is served: the first reply, or the verdict of the highest round."""
+    """Return which of two entries for one key is served: the first that is not ``failed``, else the highest round."""
     if old is None or new is None:
         return old or new
-    return new if old.kind == "failed" and (new.kind == "reply" or new.round > old.round) else old
+    return new if old.kind == "failed" and (new.kind != "failed" or new.round > old.round) else old
 
 
 def rows_of(entries: Sequence[tuple[int, Entry]]) -> pa.Table:

@@ -62,7 +62,8 @@ class _MissingError(Exception):
 def best(table: pa.Table) -> pa.Table:
     """Return what is kept of some rows, in order of key; the same rows in any order give the same table.
 
-    For every key that is the first reply, or else the verdict of the highest round, and besides the last corrupt reply.
+    For every key that is the first that is not ``failed``, else the verdict of the highest round, and besides the last
+    corrupt reply.
     """
     kind = table["kind"].cast(pa.string())
     corrupt, failed = (pc.equal(kind, word) for word in ("corrupt", "failed"))

@@ -102,7 +102,8 @@ def _reason(stage: Stage, unit: Unit, keys: Mapping[int, str], before: Generatio
     now = unit.described
     changed = sorted(k for k in {*old.config, *now} if old.config.get(k) != now.get(k))
     if changed:
-        return f"configuration changed: {', '.join(changed)}"
+        named = ("its cases" if name == "chosen" else name for name in changed)
+        return f"configuration changed: {', '.join(named)}"
     had = {part.shard: part.key for part in old.parts}
     touched = sum(had.get(shard) != key for shard, key in keys.items())
     return f"inputs changed in {touched} of {len(keys)} shards"

@@ -15,9 +15,9 @@ from typing import Any, Protocol, TypeVar
 
 from schemas.ids import content_hash, fingerprint
 from transforms import prompts
-from transforms.engines import Reply, Request, RequestRefusedError, RequestTooLongError
+from transforms.engines import EngineError, Reply, Request, RequestRefusedError, RequestTooLongError
 from transforms.prompts import Prompt
-from transforms.replies import BadReplyError, parse, told
+from transforms.replies import WRAPPED, BadReplyError, parse, told
 from transforms.tasks import Case, Piece, Result, Task
 from transforms.vocabulary import Vocabulary
 
@@ -33,14 +33,17 @@ RELEVANT = 20_000
 """Characters of a text by which the vocabulary for it is chosen."""
 SMALLEST_PART = 200
 """Characters below which a text is not split again."""
+LEAST_ROOM = 64
+"""Tokens that a text must have in the context."""
 NO_VOCABULARY = "(none yet)"
 
 
 @dataclass(frozen=True)
 class Known:
-    """What was answered before: a usable reply, or why the piece was given up (`error`)."""
+    """What was kept of a request: a usable reply, or a verdict with its reason; see `Desk.keep`."""
 
-    reply: Reply | None
+    kind: str
+    reply: Reply
     error: str | None
 
 
@@ -71,8 +74,10 @@ class Desk(Protocol):
         """
         ...
 
-    def keep(self, key: str, kind: str, reply: Reply | None, error: str | None, content: str) -> None:
-        """Keep a reply (kind ``reply``), one that cannot be used (``corrupt``), or a verdict (``failed``)."""
+    def keep(self, key: str, kind: str, reply: Reply, error: str | None, content: str) -> None:
+        """Keep a reply (kind ``reply``), one that cannot be used (``corrupt``), or a verdict: given up (``failed``), or
+        too long for the context (``long``); the reply of a verdict has no text.
+        """
         ...
 
     def done(self, result: Result) -> None:
@@ -87,7 +92,7 @@ class Question:
     Attributes:
         task: The task.
         prompt: Its prompt.
-        window: Pieces of a case that share one vocabulary; 0 = none is shown.
+        window: Pieces of a case that share one vocabulary; 0 = none is shown, and order does not matter.
         vocabulary_tokens: Tokens that the vocabulary in a prompt may take (by `estimate`).
         max_tokens: Tokens of a reply at most.
         temperature: Sampling temperature.
@@ -132,12 +137,16 @@ async def ask_all(cases: Sequence[Case], question: Question, desk: Desk) -> list
     """
     results: list[list[Result]] = [[] for _ in cases]
     waiting = iter(enumerate(cases))
+    many = cases_at_once(desk.slots)
+    window = question.window or max(1, many // max(1, len(cases)))
+    asker = _Asker(question, desk)
 
     async def work() -> None:
         for number, case in waiting:
-            results[number] = await _case(case, question, desk)
+            results[number] = await _case(case, question, desk, asker, window)
+            await asyncio.sleep(0)
 
-    await _together([work() for _ in range(min(cases_at_once(desk.slots), len(cases)))])
+    await _together([work() for _ in range(min(many, len(cases)))])
     return results
 
 
@@ -151,23 +160,22 @@ async def _together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-async def _case(case: Case, question: Question, desk: Desk) -> list[Result]:
+async def _case(case: Case, question: Question, desk: Desk, asker: _Asker, window: int) -> list[Result]:
     vocabulary = Vocabulary()
     results: list[Result] = []
-    asker = _Asker(question, desk)
-    for start in range(0, len(case.pieces), max(1, question.window)):
-        window = case.pieces[start : start + max(1, question.window)]
-        shown = [asker.excerpt(vocabulary, piece) for piece in window]
-        if len(window) == 1:
-            made = [await asker.piece(window[0], shown[0])]
+    for start in range(0, len(case.pieces), window):
+        pieces = case.pieces[start : start + window]
+        shown = [asker.excerpt(vocabulary, piece) for piece in pieces]
+        if len(pieces) == 1:
+            made = [await asker.piece(pieces[0], shown[0])]
         else:
-            made = await _together([asker.piece(*pair) for pair in zip(window, shown, strict=True)])
+            made = await _together([asker.piece(*pair) for pair in zip(pieces, shown, strict=True)])
         for result in made:
             desk.done(result)
             if result.record is not None and question.window:
                 vocabulary.add(question.task.vocabulary(result.record))
         results += made
-        if start // max(1, question.window) % BREATH == BREATH - 1:
+        if start // window % BREATH == BREATH - 1:
             await asyncio.sleep(0)
     return results
 
@@ -184,18 +192,26 @@ class _Answer:
 
 
 class _Asker:
-    """Asks about the pieces of one case."""
+    """Asks about pieces, about the same thing once."""
 
     def __init__(self, question: Question, desk: Desk) -> None:
         self._question = question
         self._desk = desk
-        self._slack = min(512, desk.context // 8)
-        frame = prompts.messages(question.prompt, dict.fromkeys(question.task.PLACEHOLDERS, ""))
-        self._room = desk.context - desk.count("\n".join(text for _, text in frame)) - question.max_tokens - self._slack
+        self._under_way: dict[str, asyncio.Event] = {}
+        messages = prompts.messages(question.prompt, dict.fromkeys(question.task.PLACEHOLDERS, ""))
+        frame = desk.count("\n".join(text for _, text in messages))
+        self._room = desk.context - frame - question.max_tokens - min(512, desk.context // 8)
+        if self._room < LEAST_ROOM:
+            raise EngineError(
+                f"a context of {desk.context} tokens has no room for a text besides the prompt of task "
+                f"'{question.task.NAME}' ({frame}) and a reply of {question.max_tokens}",
+                where="extract",
+                remedy="Give the engine a larger context (extract.options), or lower extract.max_tokens.",
+            )
 
     def excerpt(self, vocabulary: Vocabulary, piece: Piece) -> str:
         question = self._question
-        if not question.window or "vocabulary" not in question.task.PLACEHOLDERS:
+        if not question.window:
             return ""
         budget = max(0, min(question.vocabulary_tokens, self._room // 2))
         return vocabulary.excerpt(piece.text[:RELEVANT], budget, estimate)
@@ -207,8 +223,9 @@ class _Asker:
         return self._result(answers)
 
     def _parts(self, piece: Piece, excerpt: str) -> list[str]:
-        room = self._room - self._tokens("".join(piece.values.values()) + excerpt, self._room)
-        if room <= 0 or self._tokens(piece.text, room) <= room:
+        taken = self._tokens("".join(piece.values.values()) + excerpt, self._room)
+        room = max(self._room // 4, self._room - taken)
+        if self._tokens(piece.text, room) <= room:
             return [piece.text]
         return split(piece.text, room, self._desk)
 
@@ -230,14 +247,27 @@ class _Asker:
     async def _ask(self, messages: tuple[tuple[str, str], ...], content: str) -> _Answer:
         request = self._request(messages)
         key = request_key(request)
+        while (other := self._under_way.get(key)) is not None:  # its reply is for both, lest a resumed run differ
+            await other.wait()
         known = self._desk.known(key)
-        if known is not None and known.reply is None:
-            return _Answer(None, (), known.error or "given up before", 0, 0)
-        if known is not None and known.reply is not None:
+        if known is not None and known.kind == "long":
+            raise RequestTooLongError(known.error)
+        if known is not None and known.kind == "failed":
+            return _Answer(None, (), known.error or "given up before", known.reply.prompt_tokens, 0)
+        if known is not None:
             try:
                 return self._read(known.reply, known.reply.prompt_tokens)
             except BadReplyError:
                 pass  # an earlier version could use it; now it is asked again
+        done = self._under_way[key] = asyncio.Event()
+        try:
+            return await self._fresh(request, key, content)
+        finally:
+            del self._under_way[key]
+            done.set()
+
+    async def _fresh(self, request: Request, key: str, content: str) -> _Answer:
+        messages = request.messages
         fault, first = "", 0
         try:
             for attempt in range(2):
@@ -257,9 +287,12 @@ class _Asker:
                     self._desk.keep(key, "reply", reply, f"asked again: {fault}" if attempt else None, content)
                     return answer
             fault = f"{fault} (twice)"
+        except RequestTooLongError as error:
+            self._desk.keep(key, "long", Reply("", "", first, 0), str(error), content)
+            raise
         except RequestRefusedError as error:
             fault = str(error)
-        self._desk.keep(key, "failed", None, fault, content)
+        self._desk.keep(key, "failed", Reply("", "", first, 0), fault, content)
         return _Answer(None, (), fault, first, 0)
 
     def _request(self, messages: tuple[tuple[str, str], ...]) -> Request:
@@ -269,9 +302,10 @@ class _Asker:
     def _read(self, reply: Reply, prompt_tokens: int) -> _Answer:
         value, repairs = parse(reply.text, reply.finish)
         missing = [name for name in self._question.task.SCHEMA["required"] if name not in value]
-        if repairs and missing and reply.finish != "length":
+        broken = [repair for repair in repairs if repair not in WRAPPED]
+        if broken and missing and reply.finish != "length":
             # Broken JSON that lacks fields lost something; where a limit cut it, asking again would not help.
-            raise BadReplyError(f"{repairs[0]}, and lacks {', '.join(missing)}")
+            raise BadReplyError(f"{broken[0]}, and lacks {', '.join(missing)}")
         record, more = self._question.task.read(value)
         return _Answer(record, (*repairs, *more), None, prompt_tokens, reply.completion_tokens)
 

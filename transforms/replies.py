@@ -52,6 +52,10 @@ _REFUSAL = re.compile(
 
 
 _A_LIST = "the reply is a JSON list, not an object"
+_IN_STRING, _IN_LIST = "the object was inside a string", "the object was inside a list"
+_IN_FENCE, _IN_TEXT = "a code fence around the object", "text around the object"
+WRAPPED = frozenset((_IN_STRING, _IN_LIST, _IN_FENCE, _IN_TEXT))
+"""What `parse` tells of an object that was whole in itself."""
 
 
 class BadReplyError(Exception):
@@ -85,10 +89,10 @@ def parse(text: str, finish: str) -> tuple[dict[str, Any], list[str]]:
         value = _load(body)
     repairs: list[str] = []
     if isinstance(value, str) and "{" in value:
-        repairs.append("the object was inside a string")
+        repairs.append(_IN_STRING)
         value = _load(value.strip(_BLANK))
     if isinstance(value, list) and len(value) == 1:
-        repairs.append("the object was inside a list")
+        repairs.append(_IN_LIST)
         value = value[0]
     if isinstance(value, dict):
         return value, repairs
@@ -188,7 +192,7 @@ def _around(body: str, start: int, end: int) -> list[str]:
     before, after = body[:start], body[end:]
     fenced = _FENCE.search(before) or "```" in after
     prose = (_FENCE.sub("", before) + after.replace("```", "")).strip(_BLANK + "[]")
-    return ["a code fence around the object"] * bool(fenced) + ["text around the object"] * bool(prose)
+    return [_IN_FENCE] * bool(fenced) + [_IN_TEXT] * bool(prose)
 
 
 def _end(text: str, start: int) -> int | None:

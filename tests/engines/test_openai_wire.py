@@ -185,6 +185,7 @@ TPM = error(
         (402, error("Insufficient Balance"), "quota"),
         (401, error("Incorrect API key provided: sk-abc"), "key"),
         (403, error("Country not supported"), "key"),
+        (403, error("The model requires moderation and your input was flagged for violence"), "refused"),
         (404, error("The model `x` does not exist", code="model_not_found"), "model"),
         (404, {"detail": "Not Found"}, "model"),
         (405, b"", "model"),

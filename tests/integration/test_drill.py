@@ -15,6 +15,7 @@ from pipelines.gc import gc
 from pipelines.storage import TEMPORARY
 from pipelines.store import Store
 from tests.pipelines.corpora import live, tables
+from tests.transforms import fuzz_replies
 from tests.transforms.fuzz_readers import fuzz
 
 TAGLOOM = str(Path(sys.executable).with_name("tagloom"))
@@ -87,3 +88,10 @@ def test_readers_survive_ten_thousand_broken_inputs():
     told = fuzz(10_000, seed=2024)
     print(f"\n{told}")
     assert told["inputs"] >= 10_000
+
+
+@pytest.mark.slow
+def test_twenty_thousand_replies_raise_nothing_but_their_fault():
+    told = fuzz_replies.fuzz(20_000, seed=2024)
+    print(f"\n{told}")
+    assert told["replies"] == 20_000

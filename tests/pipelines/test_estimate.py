@@ -32,7 +32,8 @@ def run(corpus, *inputs, **given):
 def built(tmp_path_factory):
     """Twelve cases of one interaction each, and the corpus of them."""
     folder = tmp_path_factory.mktemp("estimate")
-    run(folder / "c", write_lines(folder / "a.jsonl", *[session(case, 1, TEXT, "A lovely name.") for case in CASES]))
+    lines = [session(case, n, TEXT, "A lovely name.") for n, case in enumerate(CASES, 1)]
+    run(folder / "c", write_lines(folder / "a.jsonl", *lines))
     return folder / "c"
 
 

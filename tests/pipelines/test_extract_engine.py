@@ -1,5 +1,7 @@
 """The extract stage with an engine: a server on loopback that fails as asked, the journal, and mixed extractors."""
 
+import asyncio
+import contextlib
 import signal
 import socket
 import subprocess
@@ -11,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import tagloom
-from pipelines import driver
+from pipelines import driver, extract
+from pipelines.desk import Engine, Room
 from pipelines.spent import BudgetError
 from pipelines.store import Store
 from schemas.errors import ConfigError, MissingDependencyError, UsageError
@@ -125,6 +128,27 @@ def test_a_new_session_asks_for_its_own_interactions_alone(stub, tmp_path):
     assert live(tmp_path / "c") == live(tmp_path / "fresh")
 
 
+@pytest.mark.parametrize("window", [0, 1])
+def test_an_edit_and_a_deletion_ask_for_what_they_touch_and_equal_a_fresh_build(stub, tmp_path, window):
+    lines = [
+        session(c, n, f"I saw {c} number {n} at the harbour.", "Nice.") for c in ("ann", "bob") for n in (1, 2, 3, 4)
+    ]
+    more = {**asks(stub), "extract.ontology_window": window}
+    run(tmp_path / "c", write_lines(tmp_path / "a.jsonl", *lines), **more)
+    lines[1]["messages"][0]["content"] = "I saw a walrus on the ice."
+    steps = [("edit", list(lines)), ("delete", lines[:2] + lines[3:])]
+    for name, now in steps:
+        before = stub.stats()["requests"]
+        log = write_lines(tmp_path / "a.jsonl", *now)
+        result = run(tmp_path / "c", log, **more)
+        asked = stub.stats()["requests"] - before
+        # With a window, later pieces of the case may be shown other terms, and are then asked again, too.
+        assert asked == {"edit": 1, "delete": 0}[name] if window == 0 else asked <= 3
+        assert result.made["extract"] == 1
+        run(tmp_path / name, log, **more)
+        assert live(tmp_path / "c") == live(tmp_path / name)
+
+
 def test_an_extractor_for_some_cases_leaves_the_other_shards(stub, logs, tmp_path):
     base = run(tmp_path / "a", logs)
     cases = sorted({n["case_id"] for n in notes(tmp_path / "a")})
@@ -170,6 +194,10 @@ def test_a_rejected_key_stops_the_run_without_telling_it(logs, tmp_path, monkeyp
         ({"extract.tasks": ["notes", "facts"]}, "notes alone"),
         ({"extract.extractor": "openai", "extract.model": "m", "extract.tasks": ["facts"]}, "lacks notes"),
         ({"extract.extractor": "openai", "extract.model": "m", "extract.tasks": ["notes", "facs"]}, "facts"),
+        (
+            {"extract.extractor": "openai", "extract.model": "m", "extract.tasks": ["notes", "reflections"]},
+            "lacks facts",
+        ),
         ({"extract.extractor": "openai", "extract.model": "m", "extract.options": {"concurency": 3}}, "concurrency"),
         ({"extract.extractor": "openai", "extract.model": "m", "extract.prompt": "none.md"}, "none.md"),
     ],
@@ -179,6 +207,37 @@ def test_wrong_settings_leave_no_corpus_and_name_the_remedy(logs, tmp_path, sett
         run(tmp_path / "a", logs, **settings)
     assert says in str(caught.value)
     assert not (tmp_path / "a" / "corpus.json").exists()
+
+
+def test_tasks_come_after_those_that_they_read_and_once_each(stub, tmp_path):
+    tasks = ["reflections", "notes", "facts", "notes"]
+    made = extract.units(configure(tmp_path, **asks(stub), **{"extract.tasks": tasks}))
+    assert [unit.name for unit in made] == ["extract", "extract/facts", "extract/reflections"]
+
+
+def test_what_shows_no_vocabulary_depends_on_none_of_its_settings(stub, tmp_path):
+    def configs(**more):
+        made = extract.units(configure(tmp_path, **asks(stub), **{"extract.tasks": ["notes", "triples"]}, **more))
+        return [unit.config for unit in made]
+
+    (notes_a, triples_a), (notes_b, triples_b) = configs(), configs(**{"extract.ontology_tokens": 50})
+    assert notes_a != notes_b and triples_a == triples_b
+    assert (
+        configs(**{"extract.ontology_window": 0})[0]
+        == configs(**{"extract.ontology_window": 0, "extract.ontology_tokens": 50})[0]
+    )
+
+
+def test_a_model_that_was_replaced_under_its_name_is_another_engine():
+    async def opened():
+        room = Room()
+        options = {"base_url": "http://localhost:1/v1"}
+        made = [await room.engine(Engine("openai", "m", options, {"content": c})) for c in ("old", "old", "new")]
+        await room.close()
+        return made
+
+    first, same, other = asyncio.run(opened())
+    assert first is same and first is not other
 
 
 def test_a_memory_asks_the_engine_for_what_is_new(stub, tmp_path):
@@ -214,12 +273,10 @@ def test_metrics_are_served_while_the_engine_works(logs, tmp_path):
         try:
             text = ""
             for _ in range(2000):
-                if process.poll() is not None or "tagloom_requests_total" in text and 'status="ok"' in text:
+                if process.poll() is not None or ("tagloom_requests_total" in text and 'status="ok"' in text):
                     break
-                try:
+                with contextlib.suppress(OSError):
                     text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
-                except OSError:
-                    pass
                 time.sleep(0.05)
         finally:
             process.send_signal(signal.SIGINT)

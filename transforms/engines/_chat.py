@@ -42,6 +42,7 @@ _NO_MODEL = re.compile(
     r"model_not_found|not a valid model|model\b.{0,80}\b(does not exist|not found|not exist)", re.IGNORECASE
 )
 _SYSTEM = re.compile(r"system role|developer instruction|roles must alternate", re.IGNORECASE)
+_FLAGGED = re.compile(r"moderation|flagged", re.IGNORECASE)
 _SECRET = re.compile(r"\b(sk-|Bearer +)[^\s\"',;]+")
 
 
@@ -244,7 +245,7 @@ def _error(status: int, headers: Mapping[str, str], value: Any, raw: bytes, now:
     label = str(status)
     if status == 401:
         return Fault("key", f"HTTP {status}", label)
-    if status == 403:
+    if status == 403 and not _FLAGGED.search(text):
         return Fault("key", reason, label)
     if status == 402 or "insufficient_quota" in tags:
         return Fault("quota", reason, label)

@@ -79,7 +79,7 @@ def identity(model: str | None, options: Options) -> dict[str, Any]:
 
 def located(model: str | None) -> str | None:
     """Return the absolute path of the file."""
-    return None if model is None else str(Path(model).absolute())
+    return None if model is None else str(Path(model).expanduser().absolute())
 
 
 def resources(options: Options) -> Resources:

@@ -95,7 +95,8 @@ def identity(model: str | None, options: Options) -> dict[str, Any]:
 
 def located(model: str | None) -> str | None:
     """Return the absolute path of a folder; the name of a model stays as it is."""
-    return str(Path(model).absolute()) if model is not None and Path(model).is_dir() else model
+    path = None if model is None else Path(model).expanduser()
+    return str(path.absolute()) if path is not None and path.is_dir() else model
 
 
 def resources(options: Options) -> Resources:
