@@ -6,6 +6,7 @@ Modules that do the work load inside each command, so that help answers at once.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import Annotated, Any, NoReturn
 
@@ -46,6 +47,7 @@ app = typer.Typer(
 )
 
 INTERRUPTED = 130
+STOPPED = "tagloom: stopped; finished parts stay, the same command goes on from there"
 
 _CommandLineError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """Base of what typer raises for a bad command line; typer keeps it in a private copy of click."""
@@ -351,8 +353,9 @@ def _root(
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command and exit.
 
-    0 done, 1 failed, 2 bad usage, 3 finished with rejects above the limit, 130 stopped by Ctrl-C.
+    0 done, 1 failed, 2 bad usage, 3 finished with rejects above the limit, 130 stopped by Ctrl-C, 143 by SIGTERM.
     """
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # ends as orderly as Ctrl-C does
     given = sys.argv[1:] if arguments is None else arguments
     verbose = "-v" in given or "--verbose" in given
     try:
@@ -370,8 +373,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         error.show(file=sys.stderr)
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
-        console.tell("tagloom: stopped; finished parts stay, the same command goes on from there")
+        console.tell(STOPPED)
         sys.exit(INTERRUPTED)
+    except SystemExit:
+        console.tell(STOPPED)
+        raise
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)

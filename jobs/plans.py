@@ -156,10 +156,10 @@ def _heading(prepared: Reindex, verb: str) -> str:
 
 def _show_settings(prepared: Reindex) -> None:
     for key, (was, now) in prepared.settings.items():
-        if key == "extract.cases" and now:
-            console.emit(f"  {len(now):,} cases have the new extractor, the others keep theirs")
-        elif key != "extract.rest":
+        if key != "extract.rest" and not (key == "extract.cases" and now):
             console.emit(f"  {key}: {_short(was)} -> {_short(now)}")
+    if cases := prepared.config.extract.cases:
+        console.emit(f"  {len(cases):,} cases have the new extractor, the others keep theirs")
 
 
 def _short(value: Any) -> str:

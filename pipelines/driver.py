@@ -14,6 +14,7 @@ from pipelines.execute import Execution
 from pipelines.lock import writing
 from pipelines.planner import all_units
 from pipelines.progress import Progress, Silent
+from pipelines.prometheus import place
 from pipelines.sources import Source, distinguished, find_sources
 from pipelines.stage import STAGES
 from pipelines.storage import Storage
@@ -186,7 +187,7 @@ def run(
     refuse_foreign(storage)
     with writing(storage, wait) as held:
         if not storage.exists("corpus.json"):
-            all_units(config, stages)  # a setting that is wrong must not leave a corpus behind
+            _check(config, stages)  # a setting that is wrong must not leave a corpus behind
         store = open_store(config, sources)
         before = starting_point(store, config.name)
         config = continued(config, before, append)
@@ -216,7 +217,7 @@ def build(
         stages: As `run`.
         progress: Who is told.
     """
-    all_units(config, stages)
+    _check(config, stages)
     execution = Execution(store, config, before, progress or Silent())
     _warn_of_large_shards(store, sources)
     with execution.ray:
@@ -233,6 +234,17 @@ def build(
     return RunResult(
         generation, execution.manifests, execution.seconds, execution.made, execution.asked, taken.facts, config
     )
+
+
+def _check(config: RunConfig, stages: Sequence[str]) -> None:
+    """Find settings that are wrong before anything is done.
+
+    Raises:
+        ConfigError, UsageError: One is.
+    """
+    all_units(config, stages)
+    if config.compute.metrics is not None:
+        place(config.compute.metrics)
 
 
 def _warn_of_large_shards(store: Store, sources: Sequence[Source]) -> None:

@@ -4,7 +4,8 @@ The rules. Texts have three quarters of the tokens that an engine without a toke
 end): measured on SmolLM2, whose vocabulary is small. A prompt is its template, its text, and half of
 `extract.ontology_tokens` (all of them, at the upper end). A reply has as many tokens as the last ones of this task had,
 or a third of its limit (the limit, at the upper end). Time goes by the tokens a second that an engine last reached.
-What the journal knows of a text and a prompt is not asked again. Of many shards some are read and the sum is scaled.
+What the journal knows of a text, asked about in the same way, is not asked again. Of many shards some are read and the
+sum is scaled.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pipelines import journal
-from pipelines.extract import NOTES, engine_of, is_engine, variants
+from pipelines.extract import NOTES, asked_by, engine_of, is_engine, variants
 from pipelines.storage import Storage
 from pipelines.store import Generation
 from schemas.config import ExtractConfig, PricesConfig
@@ -103,7 +104,7 @@ class Rule:
         extract: The extractor's settings.
         rest: True for the extractor of all cases that no other is for.
         task: The task.
-        prompt: Hash of its prompt.
+        asked_by: Hash of what its requests depend on, besides the engine and the texts.
         journal: Where its replies are kept.
         fixed: Tokens of the prompt's template, as counted.
         vocabulary: Tokens that the vocabulary may take.
@@ -114,7 +115,7 @@ class Rule:
     extract: ExtractConfig
     rest: bool
     task: tasks.Task
-    prompt: str
+    asked_by: str
     journal: str
     fixed: int
     vocabulary: int
@@ -181,7 +182,7 @@ def rules(extract: ExtractConfig, unit: str, known: Sequence[Rate] = ()) -> list
                 extract=one,
                 rest=one is every[-1],
                 task=task,
-                prompt=prompt.hash,
+                asked_by=asked_by(one, name),
                 journal=engine_of(one).journal,
                 fixed=sum(counted(text) for _, text in frame),
                 vocabulary=one.ontology_tokens if one.ontology_window and "vocabulary" in task.PLACEHOLDERS else 0,
@@ -247,7 +248,7 @@ def _answered(storage: Storage, rule: Rule, shard: int) -> frozenset[str]:
     return frozenset(
         content
         for content, prompt, kind, number in rows
-        if prompt == rule.prompt and (kind == "reply" or (kind == "failed" and number >= rule.extract.retry_round))
+        if prompt == rule.asked_by and (kind != "failed" or number >= rule.extract.retry_round)
     )
 
 

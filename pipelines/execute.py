@@ -104,7 +104,8 @@ class Execution:
         busy = 0.0
         # Only what is asked of each interaction can be counted before it is asked.
         rows = sum(item.rows for item in items) if plans[0].unit.reads == ("ingest",) else 0
-        spent = Spent(rows, self.config.extract.budget_tokens)
+        earlier = sum(one["prompt_tokens"] + one["completion_tokens"] for one in self.asked.values())
+        spent = Spent(rows, self.config.extract.budget_tokens, earlier)
         if items:
             total = sum(len(plan.keys) for plan in plans)
             left = sum(len(plan.missing) for plan in plans)

@@ -36,6 +36,13 @@ def units(config: RunConfig) -> list[Unit]:
     Raises:
         ConfigError, UsageError: A setting is not valid.
     """
+    for one in variants(config.extract):
+        if one.cases and one.rest is None:
+            raise ConfigError(
+                "cases are named, but no extractor for the others",
+                where="extract.cases",
+                remedy="Name cases with 'tagloom reindex --cases', or set extract.rest as well.",
+            )
     found = []
     for name in _in_order(config.extract.tasks):
         task = tasks.load(name)
@@ -75,6 +82,16 @@ def _in_order(names: Sequence[str]) -> list[str]:
                 remedy=f"Add it: extract.tasks: [notes, {other}, {name}]",
             )
     return sorted(reads, key=lambda name: reads[name] != "ingest")
+
+
+def asked_by(extract: ExtractConfig, task: str) -> str:
+    """Return the hash of what the requests of a task depend on, besides the engine and the texts."""
+    return _asked_by(_setting(extract, task)[0])
+
+
+def _asked_by(setting: Mapping[str, Any]) -> str:
+    names = ("task", "prompt", "ontology_window", "ontology_tokens", "temperature", "max_tokens")
+    return fingerprint({name: setting[name] for name in names})
 
 
 def is_engine(extract: ExtractConfig) -> bool:
@@ -241,7 +258,7 @@ async def _make(
     write_identity(inputs.store.storage, engine.journal, dict(engine.identity))
     journal = Journal(inputs.store.storage, engine.journal, shard_of(cases[0].case_id, inputs.store.shards))
     await journal.load()
-    desk = JournalDesk(await here.engine(engine), journal, prompt.hash, setting["retry_round"], here.counts)
+    desk = JournalDesk(await here.engine(engine), journal, _asked_by(setting), setting["retry_round"], here.counts)
     try:
         results = await ask_all(cases, question, desk)
     except BaseException:

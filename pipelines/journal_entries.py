@@ -37,7 +37,7 @@ class Entry:
         error: Why it is corrupt or failed.
         round: Verdicts are served to runs of this round and earlier ones.
         content: Hash of the piece asked about.
-        prompt: Hash of the prompt template.
+        prompt: Hash of the prompt template and of the other settings that the request depends on.
     """
 
     key: str

@@ -123,6 +123,13 @@ def prepare(
     if retry_failed:
         if trial:
             raise UsageError("what failed is asked again in all cases", where="--retry-failed")
+        if _extract_units(new) != _extract_units(old):
+            raise UsageError(
+                "what failed is asked again under the settings of 'extract' that it failed under; others are given",
+                where="--retry-failed",
+                remedy="Leave them out, or re-index with them and without --retry-failed.",
+            )
+        _check_same(store, before, old, "notes that did not fail")
         new = new.model_copy(update={"extract": _again(new.extract, before)})
     if trial:
         extract = _tried(store, before, old, new, trial)
@@ -178,20 +185,35 @@ def _tried(store: Store, before: Generation, old: RunConfig, new: RunConfig, tri
     whole = new.model_copy(update={"extract": everywhere})
     if _extract_units(whole) == _extract_units(old):
         return old.extract
-    _check_rest(store, before, old)
+    _check_same(store, before, old, "the other cases")
     ingested = Generation(store, before.name, {"units": {**before.units, **before.head.get("pending", {})}})
-    found: dict[str, Any] = {"cases": choose(ingested, everywhere, trial), "rest": old.extract}
+    cases = choose(ingested, everywhere, trial)
+    found: dict[str, Any] = {"cases": cases, "rest": _without(old.extract, frozenset(cases))}
     if trial.budget_tokens is not None:
         found["budget_tokens"] = trial.budget_tokens
     return everywhere.model_copy(update=found)
+
+
+def _without(extract: ExtractConfig, cases: frozenset[str]) -> ExtractConfig:
+    """Return an extractor and its rest without some cases, and without those that are left with none."""
+    if not extract.cases or extract.rest is None:
+        return extract
+    left, rest = tuple(case for case in extract.cases if case not in cases), _without(extract.rest, cases)
+    return extract.model_copy(update={"cases": left, "rest": rest}) if left else rest
 
 
 def _extract_units(config: RunConfig) -> list[tuple[str, dict[str, Any]]]:
     return [(unit.name, unit.described) for _, unit in all_units(config, ["extract"])]
 
 
-def _check_rest(store: Store, before: Generation, old: RunConfig) -> None:
-    """Make sure that the settings of before still mean what they meant, so that the other cases keep their parts.
+def _check_same(store: Store, before: Generation, old: RunConfig, whose: str) -> None:
+    """Make sure that the settings of before still mean what they meant, so that what is not concerned stays.
+
+    Args:
+        store: The corpus.
+        before: What the re-index goes on from.
+        old: Its settings.
+        whose: What must stay.
 
     Raises:
         UsageError: A file that they name, or the code, is not what it was.
@@ -202,7 +224,7 @@ def _check_rest(store: Store, before: Generation, old: RunConfig) -> None:
         upstream[unit.name] = planned.keys
         if planned.fingerprint != before.units.get(unit.name):
             raise UsageError(
-                f"the other cases would be made anew as well: {planned.reason or 'their extractor is another'}",
+                f"{whose} would be made anew as well: {planned.reason or 'their extractor is another'}",
                 where=unit.name,
                 remedy="What made them has changed since. Give a prompt or file its old content back and the new one "
                 "another name, or re-index all cases.",

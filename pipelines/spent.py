@@ -20,11 +20,13 @@ class Spent:
 
     Attributes:
         pieces: Pieces that the missing parts have in all.
-        budget: Tokens that may be asked for; None sets no limit.
+        budget: Tokens that the run may ask for; None sets no limit.
+        earlier: Tokens that the run asked for before.
     """
 
     pieces: int = 0
     budget: int | None = None
+    earlier: int = 0
     in_flight: int = 0
     slots: int = 0
     _last: dict[str, Mapping[str, float]] = field(default_factory=dict)
@@ -46,9 +48,10 @@ class Spent:
         for counts in self._last.values():
             for name, count in counts.items():
                 self._total[name] = self._total.get(name, 0.0) + count
-        if self.budget is not None and self.tokens >= self.budget:
+        asked = self.earlier + self.tokens
+        if self.budget is not None and asked >= self.budget:
             raise BudgetError(
-                f"{self.tokens:,} tokens were asked for; the budget is {self.budget:,}",
+                f"{asked:,} tokens were asked for; the budget is {self.budget:,}",
                 where="extract.budget_tokens",
                 remedy="Replies are kept. Raise the budget or choose fewer cases, then run the same command again.",
             )

@@ -8,13 +8,15 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
 
 import tagloom
 from pipelines import driver, extract
-from pipelines.desk import Engine, Room
+from pipelines.desk import Engine, JournalDesk, Room
 from pipelines.spent import BudgetError
 from pipelines.store import Store
 from schemas.errors import ConfigError, MissingDependencyError, UsageError
@@ -22,6 +24,7 @@ from tests.engines.llama_server import weights
 from tests.engines.stub_server import running
 from tests.pipelines.corpora import configure, live, run, session, write_lines
 from transforms.engines import EngineError
+from transforms.tasks import Result
 
 
 @pytest.fixture(scope="module")
@@ -226,6 +229,13 @@ def test_what_shows_no_vocabulary_depends_on_none_of_its_settings(stub, tmp_path
         configs(**{"extract.ontology_window": 0})[0]
         == configs(**{"extract.ontology_window": 0, "extract.ontology_tokens": 50})[0]
     )
+
+
+def test_failures_are_counted_by_kind_whatever_part_of_a_text_they_befell():
+    desk = JournalDesk(SimpleNamespace(context=1, slots=1), None, "", 0, counts := Counter())
+    for error in ("HTTP 400: bad", "part 2 of 9: HTTP 400: worse", "the reply is empty (twice)"):
+        desk.done(Result(None, "failed", error))
+    assert counts == {"pieces.failed": 3, "failed.HTTP 400": 2, "failed.the reply is empty": 1}
 
 
 def test_a_model_that_was_replaced_under_its_name_is_another_engine():

@@ -152,6 +152,12 @@ def test_verdicts_are_served_to_their_round_and_earlier_ones(storage, anew):
     assert [served(n) for n in range(4)] == [("reply", 1)] * 4
 
 
+def test_that_a_request_is_too_long_is_served_to_every_round(storage):
+    keep(storage, entry(1, "failed", "", round=3), entry(1, "long", ""), entry(2, "long", ""), entry(2))
+    finish(storage)
+    assert [opened(storage).find(key(n), 5).kind for n in (1, 2)] == ["long", "long"]
+
+
 def test_the_first_of_several_replies_counts_however_files_are_cut():
     first, second = entry(1, text="first"), entry(1, text="second")
     lines = [(30, second), (10, first), (20, entry(2)), (40, entry(1, "corrupt", "c")), (35, entry(1, "failed"))]
@@ -181,7 +187,7 @@ def test_the_first_of_several_replies_counts_however_files_are_cut():
             st.sampled_from(["flush", "finish", "reopen", "rival"]),
             st.tuples(
                 st.integers(0, 3),
-                st.sampled_from(["reply", "corrupt", "failed"]),
+                st.sampled_from(["reply", "corrupt", "failed", "long"]),
                 st.integers(0, 2),
                 st.text(max_size=3),
             ),
