@@ -43,8 +43,16 @@ def units(config: RunConfig) -> list[Unit]:
                 where="extract.cases",
                 remedy="Name cases with 'tagloom reindex --cases', or set extract.rest as well.",
             )
+        _in_order(one.tasks)
+        if NOTES not in one.tasks:
+            raise ConfigError(
+                f"{list(one.tasks)} lacks notes, which graphs and indexes are made of",
+                where="extract.tasks",
+                remedy="Add it: extract.tasks: [notes, ...]",
+            )
     found = []
-    for name in _in_order(config.extract.tasks):
+    # What any of the extractors is asked for; cases of the others have no rows there.
+    for name in _in_order([name for one in variants(config.extract) for name in one.tasks]):
         task = tasks.load(name)
         unit, _ = task.READS
         setting, runtime = _variant(config.extract, name)
@@ -57,12 +65,6 @@ def units(config: RunConfig) -> list[Unit]:
                 variants=_chosen(config.extract, name),
                 runtime=runtime,
             )
-        )
-    if NOTES not in config.extract.tasks:
-        raise ConfigError(
-            f"{list(config.extract.tasks)} lacks notes, which graphs and indexes are made of",
-            where="extract.tasks",
-            remedy="Add it: extract.tasks: [notes, ...]",
         )
     return found
 
