@@ -16,8 +16,8 @@ def show_asked(result: RunResult) -> None:
         console.emit(
             f"{unit}: {run['requests']:,} requests to {run['model']}, {run['prompt_tokens']:,} + "
             f"{run['completion_tokens']:,} tokens, {run['from_journal']:,} from the journal; "
-            f"{run['occupancy']:.0%} of slots busy, {run['queue_seconds'] / max(1, run['requests']):.2f} s in the queue "
-            "on average"
+            f"{run['occupancy']:.0%} of slots busy, "
+            f"{run['queue_seconds'] / max(1, run['requests']):.2f} s in the queue on average"
         )
         for name, words in (("retried", "tried again"), ("failed", "given up")):
             if run[name]:

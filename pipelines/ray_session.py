@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 
 from pipelines import crew
@@ -187,11 +188,17 @@ def connected(compute: ComputeConfig, workers: int) -> Iterator[None]:
         yield
 
 
+@cache
+def _secret() -> str:
+    """Return one secret for this process: Ray reads it once and keeps it."""
+    return secrets.token_hex(32)
+
+
 @contextmanager
 def _head(workers: int) -> Iterator[str]:
     """Run a local Ray in a process of its own; yields its address."""
     # Whoever connects must know a secret that only this process and its children have.
-    secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _secret()}
     kept = {name: os.environ.get(name) for name in secret}
     os.environ.update(secret)
     command = [sys.executable, "-m", "pipelines.ray_head", str(workers)]

@@ -123,6 +123,7 @@ def prepare(
     if retry_failed:
         if trial:
             raise UsageError("what failed is asked again in all cases", where="--retry-failed")
+        extract = _again(new.extract, before)
         if _extract_units(new) != _extract_units(old):
             raise UsageError(
                 "what failed is asked again under the settings of 'extract' that it failed under; others are given",
@@ -130,7 +131,7 @@ def prepare(
                 remedy="Leave them out, or re-index with them and without --retry-failed.",
             )
         _check_same(store, before, old, "notes that did not fail")
-        new = new.model_copy(update={"extract": _again(new.extract, before)})
+        new = new.model_copy(update={"extract": extract})
     if trial:
         extract = _tried(store, before, old, new, trial)
         new = new.model_copy(update={"extract": extract})

@@ -142,7 +142,8 @@ def report(found: dict[str, Any]) -> str:
             f"  {rate['rate']:.1f} requests/s, {share:.1%} of the ideal {rate['ideal_rate']:.0f}; goal 90 %",
             f"  {rate['cpu_ms']:.2f} ms of CPU a request, start and journal included; goal 2 ms",
             f"{memory['requests']:,} requests: {memory['rate']:.0f} requests/s, {memory['cpu_ms']:.2f} ms of CPU each;",
-            f"  memory at most {memory['early_mb']:.0f} MB in the first 40 %, {memory['late_mb']:.0f} MB in the last 30 %",
+            f"  memory at most {memory['early_mb']:.0f} MB in the first 40 %, "
+            f"{memory['late_mb']:.0f} MB in the last 30 %",
         ]
     )
 

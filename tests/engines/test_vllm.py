@@ -94,6 +94,7 @@ def test_resources_on_a_gpu_build(monkeypatch, given, gpus):
     monkeypatch.setattr(vllm, "_cpu_build_here", lambda: False)
     needed = vllm.resources(options(**given))
     assert (needed.cpus, needed.gpus) == (1.0, gpus)
+    assert needed.slots == (256 if gpus else 16)
 
 
 def test_the_cpu_build_needs_no_gpu_unless_told(monkeypatch):

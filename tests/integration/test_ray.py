@@ -88,3 +88,14 @@ def test_private_storage_never_goes_to_workers():
     assert worker_count(ComputeConfig(workers=4), private=True) == 0
     assert worker_count(ComputeConfig(workers="auto"), private=False) == os.cpu_count()
     assert issubclass(StoreError, TagloomError)
+
+
+def test_a_process_can_start_ray_twice(logs, tmp_path):
+    code = (
+        "from pipelines import driver; from schemas.config import RunConfig\n"
+        f"for name in 'ab': driver.run(RunConfig.model_validate({{'corpus': {str(tmp_path)!r} + '/' + name, "
+        f"'inputs': [{str(logs)!r}], 'compute': {{'workers': 1}}}}), stages=('extract',))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    assert live(tmp_path / "a") == live(tmp_path / "b")

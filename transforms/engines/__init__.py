@@ -15,10 +15,11 @@ from importlib.metadata import entry_points
 from pkgutil import iter_modules
 from typing import Any, Protocol, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from schemas.errors import ConfigError, MissingDependencyError, TagloomError, UsageError
+from schemas.errors import MissingDependencyError, TagloomError, UsageError
 from schemas.ids import nearest
+from schemas.options import checked
 
 GROUP = "tagloom.engines"
 
@@ -202,19 +203,7 @@ def options_of(module: Module, options: Mapping[str, Any]) -> BaseModel:
     Raises:
         ConfigError: An option is unknown, missing or of the wrong kind.
     """
-    try:
-        return module.Options.model_validate(dict(options))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        known = ", ".join(module.Options.model_fields)
-        close = nearest(key, list(module.Options.model_fields)) if first["type"] == "extra_forbidden" else None
-        told = f"engine '{module.NAME}' has no option '{key}'" if first["type"] == "extra_forbidden" else first["msg"]
-        raise ConfigError(
-            told,
-            where="extract.options" + (f".{key}" if key else ""),
-            remedy=(f"Did you mean '{close}'? " if close else "") + f"Options: {known}.",
-        ) from error
+    return checked(module.Options, options, owner=module.NAME, where="extract.options")
 
 
 def missing_library(name: str, error: ModuleNotFoundError, install: str) -> MissingDependencyError:

@@ -100,12 +100,11 @@ def located(model: str | None) -> str | None:
 
 
 def resources(options: Options) -> Resources:
-    """Return a core, and the GPUs that one replica needs."""
-    if options.gpus is not None:
-        return Resources(options.max_sequences or 256, gpus=options.gpus)
-    return Resources(
-        options.max_sequences or 256, gpus=0.0 if _cpu_build_here() else float(options.tensor_parallel)
-    )
+    """Return a core, the GPUs that one replica needs, and the requests that it takes at once."""
+    gpus = options.gpus
+    if gpus is None:
+        gpus = 0.0 if _cpu_build_here() else float(options.tensor_parallel)
+    return Resources(options.max_sequences or (SEQUENCES if gpus else CPU_SEQUENCES), gpus=gpus)
 
 
 async def start(model: str | None, options: Options) -> VllmEngine:

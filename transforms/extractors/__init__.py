@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from schemas.errors import ConfigError, MissingDependencyError, UsageError
 from schemas.ids import nearest
+from schemas.options import checked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,19 +125,7 @@ def options_of(module: Module, options: Mapping[str, Any]) -> BaseModel:
     Raises:
         ConfigError: An option is unknown, missing or of the wrong kind.
     """
-    try:
-        return module.Options.model_validate(dict(options))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        where = "extract.options" + (f".{key}" if key else "")
-        known = list(module.Options.model_fields)
-        if first["type"] == "extra_forbidden":
-            close = nearest(key, known)
-            hint = f"Did you mean '{close}'? " if close else ""
-            listed = f"Options: {', '.join(known)}." if known else f"'{module.NAME}' has no options."
-            raise ConfigError(f"'{module.NAME}' has no option '{key}'", where=where, remedy=hint + listed) from error
-        raise ConfigError(first["msg"], where=where, remedy=f"Options: {', '.join(known)}.") from error
+    return checked(module.Options, options, owner=module.NAME, where="extract.options")
 
 
 def make(name: str, options: Mapping[str, Any]) -> Extractor:
