@@ -6,7 +6,6 @@ Modules that do the work load inside each command, so that help answers at once.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from typing import Annotated, Any, NoReturn
 
@@ -353,9 +352,10 @@ def _root(
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command and exit.
 
-    0 done, 1 failed, 2 bad usage, 3 finished with rejects above the limit, 130 stopped by Ctrl-C, 143 by SIGTERM.
+    0 done, 1 failed, 2 bad usage, 3 finished with rejects above the limit, 130 stopped by Ctrl-C, 143 by SIGTERM
+    (1 where Ray was at work).
     """
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # ends as orderly as Ctrl-C does
+    console.heed_sigterm()
     given = sys.argv[1:] if arguments is None else arguments
     verbose = "-v" in given or "--verbose" in given
     try:

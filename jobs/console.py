@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -206,6 +207,16 @@ def progress(quiet: bool, as_json: bool) -> Bars | Lines | Silent:
     if quiet:
         return Silent()
     return Bars() if sys.stderr.isatty() and not as_json else Lines()
+
+
+def heed_sigterm() -> None:
+    """Let SIGTERM end this process as orderly as Ctrl-C does."""
+
+    def end(number: int, _: object) -> None:
+        signal.alarm(0)  # set by Ray's handler, which comes first: it would abort this process after three seconds
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
 
 
 def set_up_logging(verbose: bool) -> None:
