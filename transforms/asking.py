@@ -236,15 +236,14 @@ class _Asker:
 
     async def _part(self, piece: Piece, text: str, excerpt: str, content: str) -> list[_Answer]:
         values = {**piece.values, "text": text, "vocabulary": excerpt or NO_VOCABULARY}
+        messages = prompts.messages(self._question.prompt, values)
         try:
-            return [await self._ask(prompts.messages(self._question.prompt, values), content)]
-        except RequestTooLongError as error:
-            if len(text) < SMALLEST_PART:
-                return [_Answer(None, (), f"does not fit the context: {error}", 0, 0)]
-        halves = halve(text)
+            return [await self._ask(messages, content, splits=len(text) >= SMALLEST_PART)]
+        except RequestTooLongError:
+            halves = halve(text)
         return [a for half in halves for a in await self._part(piece, half, excerpt, content)]
 
-    async def _ask(self, messages: tuple[tuple[str, str], ...], content: str) -> _Answer:
+    async def _ask(self, messages: tuple[tuple[str, str], ...], content: str, *, splits: bool) -> _Answer:
         request = self._request(messages)
         key = request_key(request)
         while (other := self._under_way.get(key)) is not None:  # its reply is for both, lest a resumed run differ
@@ -261,12 +260,12 @@ class _Asker:
                 pass  # an earlier version could use it; now it is asked again
         done = self._under_way[key] = asyncio.Event()
         try:
-            return await self._fresh(request, key, content)
+            return await self._fresh(request, key, content, splits)
         finally:
             del self._under_way[key]
             done.set()
 
-    async def _fresh(self, request: Request, key: str, content: str) -> _Answer:
+    async def _fresh(self, request: Request, key: str, content: str, splits: bool) -> _Answer:
         messages = request.messages
         fault, first = "", 0
         try:
@@ -288,8 +287,10 @@ class _Asker:
                     return answer
             fault = f"{fault} (twice)"
         except RequestTooLongError as error:
-            self._desk.keep(key, "long", Reply("", "", first, 0), str(error), content)
-            raise
+            if splits:
+                self._desk.keep(key, "long", Reply("", "", first, 0), str(error), content)
+                raise
+            fault = f"does not fit the context: {error}"
         except RequestRefusedError as error:
             fault = str(error)
         self._desk.keep(key, "failed", Reply("", "", first, 0), fault, content)
