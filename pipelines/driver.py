@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pipelines import ingest
+from pipelines import ingest, kept_prompts
 from pipelines.execute import Execution
 from pipelines.lock import writing
 from pipelines.planner import all_units
@@ -96,7 +96,8 @@ def continued(config: RunConfig, before: Generation | None, append: bool) -> Run
     """
     if before is None or not (append or not (config.inputs or config.questions)):
         return config
-    old, given = dict(before.head["config"]), config.model_dump(exclude_unset=True)
+    old = kept_prompts.located(before.store.storage, before.head["config"])
+    given = config.model_dump(exclude_unset=True)
     was, now = old.get("extract", {}), given.get("extract", {})
     if now.get("extractor", was.get("extractor")) != was.get("extractor"):
         old["extract"] = {}
@@ -218,6 +219,7 @@ def build(
         progress: Who is told.
     """
     _check(config, stages)
+    config = kept_prompts.keep(store.storage, config)
     execution = Execution(store, config, before, progress or Silent())
     _warn_of_large_shards(store, sources)
     with execution.ray:
@@ -229,7 +231,7 @@ def build(
         execution.keep(taken.interactions, execution.seconds["ingest"], taken.made)
         execution.keep(taken.questions, execution.seconds["ingest"], taken.made)
         execution.run(stages)
-    head = _head(execution.manifests, taken, config, before, complete=bool(stages))
+    head = _head(store, execution.manifests, taken, config, before, complete=bool(stages))
     generation = Generation(store, config.name, head)
     return RunResult(
         generation, execution.manifests, execution.seconds, execution.made, execution.asked, taken.facts, config
@@ -282,6 +284,7 @@ def check_rejects(result: RunResult) -> None:
 
 
 def _head(
+    store: Store,
     manifests: Mapping[str, Manifest],
     taken: ingest.Taken,
     config: RunConfig,
@@ -293,6 +296,7 @@ def _head(
     units = {unit: manifest.fingerprint for unit, manifest in manifests.items()}
     passing = {"corpus": True, "compute": True, "inputs": True, "questions": True, "beam": True}
     settings = config.model_dump(mode="json", exclude={**passing, "extract": {"budget_tokens"}})
+    settings = kept_prompts.portable(store.storage, settings)
     facts = {"records": taken.facts["records"], "repairs": dict(taken.facts["repairs"])}
     head = {"sources": list(taken.sources), "units": units, "config": settings, "pending": {}, "facts": facts}
     if complete or before is None or before.name != config.name or set(before.units) <= {"ingest", "questions"}:

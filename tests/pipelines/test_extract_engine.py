@@ -118,6 +118,29 @@ def test_an_own_prompt_changes_extract_and_what_follows_alone(stub, logs, tmp_pa
     assert not made & {"ingest", "questions", "index/raw", "rank/bm25-raw"}
 
 
+def test_a_generation_keeps_the_text_of_its_prompt(stub, tmp_path):
+    from importlib.resources import files
+
+    log = write_lines(tmp_path / "a.jsonl", session("ann", 1, "I adopted a cat.", "Lovely!"))
+    own = tmp_path / "mine.md"
+    own.write_text(
+        files("transforms.prompts")
+        .joinpath("notes.md")
+        .read_text()
+        .replace("=== user ===\n", "=== user ===\nBe brief.\n")
+    )
+    run(tmp_path / "c", log, **asks(stub), **{"extract.prompt": str(own)})
+    first = live(tmp_path / "c")
+    own.write_text("not a prompt at all")
+    (tmp_path / "c").rename(tmp_path / "moved")
+    before = stub.stats()["requests"]
+    result = run(tmp_path / "moved")
+    assert sum(result.made.values()) == 0 and live(tmp_path / "moved") == first
+    run(tmp_path / "moved", write_lines(tmp_path / "b.jsonl", session("bob", 1, "I sold my car.", "Oh.")), append=True)
+    assert stub.stats()["requests"] == before + 1
+    assert str(tmp_path) not in (tmp_path / "moved" / "heads.json").read_text()
+
+
 def test_a_new_session_asks_for_its_own_interactions_alone(stub, tmp_path):
     lines = [session(c, n, f"I saw {c} number {n}.", "Nice.") for c in ("ann", "bob", "eve") for n in (1, 2, 3)]
     log = write_lines(tmp_path / "a.jsonl", *lines)

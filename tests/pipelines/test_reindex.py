@@ -348,9 +348,10 @@ def test_another_prompt_makes_extract_and_what_follows(stub, corpus, tmp_path):
         "evaluate",
     }  # fmt: skip
     own.write_text(text.replace("=== user ===", "Be very brief.\n\n=== user ===", 1))
-    with pytest.raises(UsageError, match="other cases would be made anew as well: configuration changed: prompt"):
-        again(corpus, origin="asked-2", trial=Trial(("case3",)), **{"extract.temperature": 0.5})
-    assert "extract" in made(again(corpus, origin="asked-2"))
+    tried = again(corpus, origin="asked-2", trial=Trial(("case3",)), **{"extract.temperature": 0.5})
+    assert made(tried)["extract"] == 1, "the other cases keep the prompt as it was"
+    assert not made(again(corpus, origin="asked-2")), "an edited file counts when it is named again"
+    assert "extract" in made(again(corpus, origin="asked-2", **{"extract.prompt": str(own)}))
 
 
 def test_a_budget_takes_as_many_cases_as_fit(stub, corpus):

@@ -69,12 +69,11 @@ def test_what_failed_is_not_asked_again_under_other_settings(corpus, stub):
     assert reindex.prepare(given(corpus, **limits), retry_failed=True).plan().cost.total["requests"] == 0
 
 
-def test_what_failed_is_not_asked_again_by_an_edited_prompt(corpus, built):
+def test_an_edited_prompt_does_not_stand_in_the_way_of_asking_again(corpus, built):
     text = (built / "own.md").read_text()
     (built / "own.md").write_text(text.replace("Be brief.", "Be very brief."))
     try:
-        with pytest.raises(UsageError, match="did not fail would be made anew as well: configuration changed: prompt"):
-            reindex.prepare(given(corpus), retry_failed=True)
+        assert reindex.prepare(given(corpus), retry_failed=True).plan().cost.total["requests"] == 0
     finally:
         (built / "own.md").write_text(text)
 
