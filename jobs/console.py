@@ -116,6 +116,7 @@ class Bars:
 
         self._clock = _Clock("", 0, "")
         self._task: Any = None
+        self._asking = False
         self._progress = Progress(
             TextColumn("{task.description:<18}"),
             BarColumn(bar_width=30),
@@ -130,16 +131,21 @@ class Bars:
         """Show a bar."""
         self._clock = _Clock(stage, total - reused, unit)
         self._progress.start()
+        self._asking = False
         self._task = self._progress.add_task(stage, total=total - reused, rate="")
 
     def advance(self, pieces: int, rows: int) -> None:
         """Move the bar."""
         self._clock.add(pieces, rows)
-        self._progress.update(self._task, advance=pieces, rate=self._clock.rate())
+        if not self._asking:
+            self._progress.update(self._task, advance=pieces, rate=self._clock.rate())
 
     def measure(self, spent: Spent) -> None:
-        """Show what the engine did beside the bar."""
-        self._progress.update(self._task, rate=engine_line(spent))
+        """Let the bar count pieces rather than parts, and show what the engine did beside it."""
+        self._asking = spent.pieces > 0
+        if self._asking:
+            self._progress.update(self._task, completed=spent.done, total=spent.pieces)
+        self._progress.update(self._task, rate=engine_work(spent))
 
     def end(self, note: str = "") -> None:
         """Replace the bar by a line."""
@@ -181,11 +187,18 @@ class _Clock:
 
 
 def engine_line(spent: Spent) -> str:
-    """Return what engines did so far, in one line."""
+    """Return how far an engine is and what it did, in one line."""
+    if not spent.pieces:
+        return f"{spent.done:,} pieces; {engine_work(spent)}"
+    left = (spent.pieces - spent.done) / spent.done * spent.seconds if spent.done else None
+    told = f"{spent.done:,} of {spent.pieces:,} pieces; {engine_work(spent)}"
+    return told if left is None else f"{told}; {duration(left)} left"
+
+
+def engine_work(spent: Spent) -> str:
+    """Return what engines did so far: rates, slots, caches, failures by kind."""
     seconds = max(1e-9, spent.seconds)
-    left = (spent.pieces - spent.done) / (spent.done / seconds) if spent.done else 0.0
     told = [
-        f"{spent.done:,} of {spent.pieces:,} pieces" if spent.pieces else f"{spent.done:,} pieces",
         f"{spent.count('requests') / seconds:,.1f} requests/s",
         f"{spent.count('prompt_tokens') / seconds:,.0f} + {spent.count('completion_tokens') / seconds:,.0f} tokens/s",
         f"{spent.in_flight} of {spent.slots} slots busy",
@@ -197,8 +210,6 @@ def engine_line(spent: Spent) -> str:
     for name, words in (("failed", "failed"), ("retried", "tried again")):
         if group := spent.group(name):
             told.append(f"{words}: " + ", ".join(f"{reason} {count:,.0f}" for reason, count in group.items()))
-    if spent.done and spent.pieces:
-        told.append(f"{duration(left)} left")
     return "; ".join(told)
 
 
