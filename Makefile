@@ -51,7 +51,8 @@ test-vllm: $(SMOLLM)/config.json
 
 drill: $(BIN)/weights-ready
 	$(BIN)/python -m pytest --timeout 1200 -s tests/integration/test_drill.py tests/integration/test_extract_drill.py \
-		tests/integration/test_reindex_locomo.py tests/integration/test_foreign_folder.py
+		tests/integration/test_reindex_locomo.py tests/integration/test_foreign_folder.py \
+		tests/integration/test_ray.py::test_a_process_can_start_ray_twice
 
 bench: $(BIN)/weights-ready
 	$(BIN)/python tests/benchmarks/bench.py

@@ -11,6 +11,8 @@ from tests.pipelines.corpora import live, run
 
 TAGLOOM = str(Path(sys.executable).with_name("tagloom"))
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def foreign(tmp_path):

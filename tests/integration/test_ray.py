@@ -90,6 +90,7 @@ def test_private_storage_never_goes_to_workers():
     assert issubclass(StoreError, TagloomError)
 
 
+@pytest.mark.slow
 def test_a_process_can_start_ray_twice(logs, tmp_path):
     code = (
         "from pipelines import driver; from schemas.config import RunConfig\n"
