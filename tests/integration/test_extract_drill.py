@@ -126,6 +126,13 @@ def test_an_actor_is_killed(talks, calm, tmp_path):
     assert again < needed / 2
 
 
+def at_work(raylet):
+    """Tell whether a replica on a node has taken up an item."""
+    with contextlib.suppress(psutil.Error):
+        return any(" ".join(child.cmdline()).startswith("ray::Worker.run") for child in raylet.children(recursive=True))
+    return False
+
+
 def test_one_of_two_ray_nodes_is_killed(talks, calm, tmp_path, monkeypatch):
     expected, needed = calm
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
@@ -140,7 +147,8 @@ def test_one_of_two_ray_nodes_is_killed(talks, calm, tmp_path, monkeypatch):
         with running("--delay", "0.1") as server:
             more = ("compute.workers=1", "extract.workers=2", f"compute.address={cluster.address}")
             process = subprocess.Popen(command(tmp_path / "c", talks, server, *more), stderr=subprocess.PIPE)
-            while server.stats()["requests"] < 40 and process.poll() is None:
+            raylet = psutil.Process(doomed.all_processes["raylet"][0].process.pid)
+            while not (server.stats()["requests"] >= 40 and at_work(raylet)) and process.poll() is None:
                 time.sleep(0.05)
             at = server.stats()["requests"]
             cluster.remove_node(doomed, allow_graceful=False)
