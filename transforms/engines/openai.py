@@ -30,6 +30,7 @@ from transforms.engines import (
     missing_library,
 )
 from transforms.engines._chat import Bodies, Dialect, Fault, adapted, excerpt, read
+from transforms.engines._estimate import tokens
 from transforms.engines._pace import Gate, Health, Strikes
 
 NAME = "openai"
@@ -39,8 +40,6 @@ BODY_LIMIT = 8 << 20
 """Bytes of an answer at most."""
 
 _PROBE_SECONDS = 5.0
-_LOWER = b" abcdefghijklmnopqrstuvwxyz"
-_HALVES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ" + bytes(range(128, 256))
 _PUBLIC = "https://api.openai.com/v1"
 _KEPT = "Finished replies are kept; run the same command again"
 _OURS = {
@@ -192,11 +191,8 @@ class Chat:
         self._counts: Counter[str] = Counter()
 
     def count(self, text: str) -> int:
-        """Return an estimate: 3.5 small letters or spaces, 2 capitals, 2 bytes beyond ASCII, or 1 other character."""
-        raw = text.encode("utf-8", "surrogatepass")
-        rest = raw.translate(None, _LOWER)
-        single = rest.translate(None, _HALVES)
-        return -((-4 * (len(raw) - len(rest)) - 7 * (len(rest) - len(single)) - 14 * len(single)) // 14)
+        """Return an estimate of the tokens of a text."""
+        return tokens(text)
 
     async def complete(self, request: Request) -> Reply:
         """Answer one request."""

@@ -35,12 +35,9 @@ def tags(value: Any, name: str, limit: int, repairs: list[str]) -> list[str]:
     Raises:
         transforms.replies.BadReplyError: The field is no list of strings and cannot be made one.
     """
-    if isinstance(value, str) and re.search(r"[,;\n]", value):
-        repairs.append(f"'{name}' was no list")
-        value = re.split(r"[,;\n]+", value)
     found: dict[str, None] = {}
     sentences = shortened = 0
-    for raw in strings(value, name, 2 * limit, 4 * LONGEST, repairs):
+    for raw in strings(_listed(value, name, repairs), name, 2 * limit, 4 * LONGEST, repairs):
         date = _DATE.fullmatch(raw)
         tag = normalise("/".join(part.zfill(2) for part in date.groups() if part) if date else raw)
         if tag is None or (raw.count(" ") >= 3 and _SENTENCE_END.search(raw)):
@@ -66,12 +63,9 @@ def concepts(value: Any, name: str, limit: int, repairs: list[str]) -> list[str]
     Raises:
         transforms.replies.BadReplyError: The field is no list of strings and cannot be made one.
     """
-    if isinstance(value, str) and re.search(r"[,;\n]", value):
-        repairs.append(f"'{name}' was no list")
-        value = re.split(r"[,;\n]+", value)
     found: dict[str, None] = {}
     odd = 0
-    for raw in strings(value, name, 2 * limit, 4 * LONGEST, repairs):
+    for raw in strings(_listed(value, name, repairs), name, 2 * limit, 4 * LONGEST, repairs):
         label = normalise(raw.replace("/", " "))
         if label in _NOTHING:
             continue
@@ -95,3 +89,11 @@ def in_turn(lists: Iterable[Iterable[str]]) -> list[str]:
     """Join lists without repeats: the first of each, then the second of each, and so on."""
     mixed = (item for rank in zip_longest(*lists) for item in rank if item is not None)
     return list(dict.fromkeys(mixed))
+
+
+def _listed(value: Any, name: str, repairs: list[str]) -> Any:
+    """Split a string that should have been a list; anything else stays as it is."""
+    if not isinstance(value, str) or not re.search(r"[,;\n]", value):
+        return value
+    repairs.append(f"'{name}' was no list")
+    return re.split(r"[,;\n]+", value)
