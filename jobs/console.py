@@ -64,6 +64,11 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def counted(number: int, noun: str) -> str:
+    """Write a number with its noun, in the plural where it needs one."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], align: str = "") -> str:
     """Lay out a plain table; `align` has ``l`` or ``r`` a column (default: first left, others right)."""
     cells = [list(headers), *[list(row) for row in rows]]

@@ -159,7 +159,7 @@ def _show_settings(prepared: Reindex) -> None:
         if key != "extract.rest" and not (key == "extract.cases" and now):
             console.emit(f"  {key}: {_short(was)} -> {_short(now)}")
     if cases := prepared.config.extract.cases:
-        console.emit(f"  {len(cases):,} cases have the new extractor, the others keep theirs")
+        console.emit(f"  the new extractor is for {console.counted(len(cases), 'case')}, the others keep theirs")
 
 
 def _short(value: Any) -> str:

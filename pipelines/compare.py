@@ -145,7 +145,9 @@ def _chosen(
             extract = extract.get("rest")
     if not tried or all_cases:
         return None, []
-    return sorted(tried), [f"compared are the {len(tried)} cases that an extractor is set for (--all-cases takes all)"]
+    return sorted(tried), [
+        f"compared are only the cases that an extractor is set for: {len(tried):,} (--all-cases takes all)"
+    ]
 
 
 def _check_cases(whole: tuple[Generation, Generation], cases: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from pipelines import ingest, kept_prompts
 from pipelines.execute import Execution
+from pipelines.extract import variants
 from pipelines.lock import writing
 from pipelines.planner import all_units
 from pipelines.progress import Progress, Silent
@@ -21,6 +22,7 @@ from pipelines.storage import Storage
 from pipelines.store import Generation, Manifest, Store, refuse_foreign
 from schemas.config import RunConfig
 from schemas.errors import ConfigError, InputError, TooManyRejectsError
+from schemas.ids import shard_of
 
 log = logging.getLogger(__name__)
 
@@ -230,6 +232,7 @@ def build(
             taken = ingest.run(store, config, sources, execution.progress)
         execution.keep(taken.interactions, execution.seconds["ingest"], taken.made)
         execution.keep(taken.questions, execution.seconds["ingest"], taken.made)
+        _warn_of_unknown_cases(store, config, taken.interactions)
         execution.run(stages)
     head = _head(store, execution.manifests, taken, config, before, complete=bool(stages))
     generation = Generation(store, config.name, head)
@@ -261,6 +264,21 @@ def _warn_of_large_shards(store: Store, sources: Sequence[Source]) -> None:
             each >> 20,
             default_shards(sources),
         )
+
+
+def _warn_of_unknown_cases(store: Store, config: RunConfig, interactions: Manifest) -> None:
+    """Say which cases have an extractor of their own and are not in the corpus (they may come with later logs)."""
+    named: dict[int, set[str]] = {}
+    for one in variants(config.extract):
+        for case in one.cases:
+            named.setdefault(shard_of(case, store.shards), set()).add(case)
+    for part in interactions.parts:
+        if part.shard in named:
+            there = store.read_part("interactions", part.shard, part.key, ["case_id"])["case_id"]
+            named[part.shard] -= set(there.unique().to_pylist())
+    if unknown := sorted(set().union(*named.values())):
+        shown = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
+        log.warning("extract.cases: %d of the cases named are not in the corpus: %s", len(unknown), shown)
 
 
 def check_rejects(result: RunResult) -> None:

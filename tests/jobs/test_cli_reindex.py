@@ -97,7 +97,7 @@ def test_a_run_file_gives_settings_alone(corpus, tmp_path, capsys):
 def test_a_trial_on_some_cases_and_its_cost(stub, corpus, capsys):
     code, out, _ = reindex(capsys, corpus, *asks(stub), "--cases", "case1", "--cases", "case2", "--dry-run")
     assert code == 0
-    assert "2 cases have the new extractor, the others keep theirs" in out
+    assert "the new extractor is for 2 cases, the others keep theirs" in out
     assert "extract.extractor: lexical -> openai" in out
     assert re.search(r"^extract +openai stub +2 +0 +[\d,]+ +[\d,]+ +- +-$", out, re.MULTILINE)
     assert "no rate was measured here yet" in out

@@ -161,7 +161,7 @@ def test_an_extractor_for_some_cases_is_compared_on_these(corpus, tmp_path):
     )
     found = compare(store, "main", "tried")
     assert found.cases == ("case1", "case2")
-    assert "compared are the 2 cases" in found.remarks[0]
+    assert "compared are only the cases that an extractor is set for: 2 " in found.remarks[0]
     assert found.b.extractor == "openai m for 1 cases, else replay for 1 cases, else lexical"
     assert compare(store, "main", "tried", all_cases=True).cases is None
     assert compare(store, "tried", "main", cases=["case0"]).cases == ("case0",)

@@ -154,6 +154,13 @@ def test_a_new_session_asks_for_its_own_interactions_alone(stub, tmp_path):
     assert live(tmp_path / "c") == live(tmp_path / "fresh")
 
 
+def test_cases_that_are_not_there_are_told(stub, tmp_path, caplog):
+    log = write_lines(tmp_path / "a.jsonl", session("ann", 1, "I adopted a cat.", "Lovely!"))
+    some = {"extract.cases": ["ann", "nobody"], "extract.rest": {"extractor": "lexical"}, "rank.presets": ["bm25"]}
+    run(tmp_path / "c", log, **asks(stub), **some)
+    assert "1 of the cases named are not in the corpus: nobody" in caplog.text
+
+
 def test_a_trial_keeps_the_further_tasks_of_the_rest(stub, logs, tmp_path):
     rest = {
         "extractor": "openai",
