@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs import cli, console, options
+from tests.jobs.calls import call
 from tests.pipelines.corpora import live, question, session, write_lines
 
 FEW = ["--workers", "0", "--preset", "bm25", "--preset", "adaptivegraph", "--set", "evaluate.resamples=200", "-q"]
@@ -29,14 +30,6 @@ def corpus(source, tmp_path_factory) -> str:
         cli.main(["run", "-C", where, str(source), *FEW])
     assert done.value.code == 0
     return where
-
-
-def call(capsys, *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as done:
-        cli.main(list(arguments))
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err + out
-    return int(done.value.code or 0), out, err
 
 
 def test_run_shows_presets_by_metric_and_where_everything_lies(corpus, source, capsys):

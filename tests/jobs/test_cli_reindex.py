@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs import cli
 from tests.engines.stub_server import running
+from tests.jobs.calls import call
 from tests.pipelines.corpora import run, session, write_lines
 
 CASES = [f"case{n}" for n in range(6)]
@@ -39,14 +39,6 @@ def stub():
 def asks(server):
     options = f"extract.options={{base_url: '{server.base_url}'}}"
     return ["--set", "extract.extractor=openai", "--set", "extract.model=stub", "--set", options]
-
-
-def call(capsys, *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as done:
-        cli.main(list(arguments))
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err + out
-    return int(done.value.code or 0), out, err
 
 
 def reindex(capsys, corpus, *arguments):

@@ -7,9 +7,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from jobs import cli, compare_view
+from jobs import compare_view
 from schemas import comparison
 from schemas.errors import UsageError
+from tests.jobs.calls import call
 from tests.pipelines import corpora
 from tests.pipelines.corpora import question, session, write_lines
 from transforms.compare import Comparison, Side, summary_table
@@ -33,14 +34,6 @@ def corpus(tmp_path_factory) -> str:
     corpora.run(folder / "c", file, **settings)
     corpora.run(folder / "c", name="wide", **{**settings, "graph.options": {"taggraph": {"max_neighbours": 1}}})
     return str(folder / "c")
-
-
-def call(capsys, *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as done:
-        cli.main(list(arguments))
-    out, err = capsys.readouterr()
-    assert "Traceback" not in err + out
-    return int(done.value.code or 0), out, err
 
 
 def test_the_tables_of_a_comparison(corpus, capsys):
