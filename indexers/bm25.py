@@ -30,26 +30,36 @@ _ZERO_IDF = 1e-12
 """Stands in for an idf of 0 (a term in exactly half of the documents), so that what holds the term is retrieved."""
 
 
-def bm25_weights(postings: Postings, k1: float = 1.5, b: float = 0.75, epsilon: float = 0.25) -> Bm25Weights:
+def bm25_weights(
+    postings: Postings, k1: float = 1.5, b: float = 0.75, epsilon: float = 0.25, idf_form: str = "okapi"
+) -> Bm25Weights:
     """Return the weights of each case's terms and documents, with statistics of that case alone.
 
     ``idf = ln(N - df + 0.5) - ln(df + 0.5)``; where that is negative, `epsilon` times the mean idf of all terms of
     the case (negative ones included), as in rank-bm25 0.2.2 (Trotman, Puurula, Burgess, ADCS 2014). An idf of
-    exactly 0 becomes 1e-12.
+    exactly 0 becomes 1e-12. With `idf_form` ``lucene`` it is ``ln(1 + (N - df + 0.5) / (df + 0.5))``, never negative.
     """
     documents = np.diff(postings.document_offsets)
     rows = np.diff(postings.term_offsets)
     case = np.repeat(np.arange(postings.cases), rows)
     df = np.diff(postings.indptr)
+    if idf_form == "lucene":
+        return Bm25Weights(np.log1p((documents[case] - df + 0.5) / (df + 0.5)), _norm(postings, k1, b), k1)
     idf = np.log(documents[case] - df + 0.5) - np.log(df + 0.5)
     mean = np.bincount(case, weights=idf, minlength=postings.cases) / np.maximum(rows, 1)
     idf = np.where(idf < 0, epsilon * mean[case], idf)
     idf[idf == 0] = _ZERO_IDF
+    return Bm25Weights(idf, _norm(postings, k1, b), k1)
+
+
+def _norm(postings: Postings, k1: float, b: float) -> Floats:
+    documents = np.diff(postings.document_offsets)
     home = np.repeat(np.arange(postings.cases), documents)
     total = np.bincount(home, weights=postings.lengths, minlength=postings.cases)
     # A case without a token has no row that could be scored; any length but 0 serves.
     average = np.where(total > 0, total, 1.0) / np.maximum(documents, 1)
-    return Bm25Weights(idf, k1 * (1 - b + b * postings.lengths / average[home]), k1)
+    norm: Floats = k1 * (1 - b + b * postings.lengths / average[home])
+    return norm
 
 
 def bm25_scores(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,19 +46,43 @@ class Walk:
     graphs: Graphs
 
 
-def walk(graphs: Graphs, without: Sequence[str] = (), *, undirected: bool = False) -> Walk:
+def walk(
+    graphs: Graphs,
+    weights: Mapping[str, float] | None = None,
+    *,
+    undirected: bool = False,
+    hub_above: int | None = None,
+) -> Walk:
     """Make the transition matrix; a step goes along an edge with probability weight / sum of the node's weights.
 
     Args:
         graphs: Graphs of a shard.
-        without: Edge kinds that the walk does not use.
+        weights: Factor of each edge kind, not negative; 0 leaves a kind out, and kinds not named have 1.
         undirected: Go along edges in both directions; weights of edges between the same nodes add up.
+        hub_above: A node of degree d above this passes on ``hub_above / d`` of what it has, and the rest goes back to
+            the seeds. (GAAMA, section 3, means to dampen hubs; scaling weights before rows are normalised, as its
+            code does, changes nothing.) The degree counts the neighbours that steps lead to.
+
+    Raises:
+        ValueError: A factor is negative or not finite.
     """
-    forward = graphs.adjacency(~graphs.edges_of(without) if without else None)
+    forward = graphs.adjacency()
+    if weights:
+        factor = np.array([*(weights.get(name, 1.0) for name in graphs.edge_kind_names), 1.0])
+        if not (np.isfinite(factor).all() and (factor >= 0).all()):
+            raise ValueError("the weight of an edge kind is negative or not a finite number")
+        forward = graphs.adjacency(factor[graphs.edge_kinds] > 0)
+        forward.data = forward.data * factor[graphs.edge_kinds][factor[graphs.edge_kinds] > 0]
     if undirected:
         forward = (forward + forward.T.tocsr()).tocsr()
-    rows = np.repeat(np.arange(forward.shape[0]), np.diff(forward.indptr))
+    degree = np.diff(forward.indptr)
+    if hub_above is not None:
+        forward.sum_duplicates()
+        degree = np.diff(forward.indptr)
+    rows = np.repeat(np.arange(forward.shape[0]), degree)
     total = np.bincount(rows, weights=forward.data, minlength=forward.shape[0])
+    if hub_above is not None:
+        total *= np.maximum(degree / hub_above, 1)
     forward.data = forward.data / total[rows]
     inflow = forward.T.tocsr()
     inflow.sort_indices()
@@ -70,7 +94,8 @@ def personalized_pagerank(
 ) -> tuple[Scores, Bools]:
     """Solve ``x = alpha M'x + (1 - alpha) s`` for every question, the mass of nodes without edges going to s.
 
-    M has zero rows for nodes without out-edges. Sending their mass to the seeds only scales the solution, so
+    M has zero rows for nodes without out-edges, and rows that sum to less than 1 for dampened hubs. Sending the mass
+    that they withhold to the seeds only scales the solution, so
     ``y = s + alpha M'y`` is solved and scaled to sum 1. The series ``sum_j (alpha M')^j s`` is summed in float32 in
     stages, each on the float64 residual that the one before left (iterative refinement; Higham, Accuracy and
     Stability of Numerical Algorithms, chapter 12): the speed of the one, the accuracy of the other. Where the last

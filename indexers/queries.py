@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from indexers.postings import Int32s, Postings, Queries
 from indexers.scores import Floats, Ints, Scores
+from transforms.stems import stemmed
 from transforms.tokens import Tokens, tokenize
 
 _CHUNK = 1 << 16
@@ -38,15 +39,18 @@ def numbered(vocabulary: pa.Table, tokens: Tokens) -> Tokens:
     return Tokens(ids[tokens.ids], tokens.offsets, pa.concat_arrays([*vocabulary["term"].chunks, added]))
 
 
-def questions_to_queries(texts: pa.ChunkedArray | pa.Array, case: Ints, vocabulary: pa.Table) -> Queries:
+def questions_to_queries(
+    texts: pa.ChunkedArray | pa.Array, case: Ints, vocabulary: pa.Table, stems: str | None = None
+) -> Queries:
     """Tokenise questions.
 
     Args:
         texts: (questions,) their texts.
         case: (questions,) number of each one's case in the postings.
         vocabulary: Terms of the shard.
+        stems: Language in which words become stems; None leaves them as they are.
     """
-    tokens = tokenize(texts)
+    tokens = tokenize(texts) if stems is None else stemmed(tokenize(texts), stems)
     return Queries(np.asarray(case, dtype=np.int64), tokens.offsets, lookup(vocabulary, tokens.terms)[tokens.ids])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,29 +35,33 @@ class Matches:
     nodes: Ints
 
 
-def tag_texts(nodes: pa.Table, graph: str) -> tuple[pa.Array, pa.Array]:
-    """Return what the tag nodes of a graph are searched by, and the case of each, in node order.
+def searched_texts(nodes: pa.Table, kinds: Sequence[str]) -> tuple[pa.Array, pa.Array]:
+    """Return what the nodes of some kinds are searched by, and the case of each, in node order.
 
-    A path is searched by its words: ``_`` becomes a space (to a word tokenizer it is a letter).
+    A node is searched by the words of its text, or else of its key; ``_`` becomes a space (to a word tokenizer it is a
+    letter).
     """
-    chosen = nodes.filter(
-        pc.and_(pc.equal(nodes["graph"].cast(pa.string()), graph), pc.equal(nodes["kind"].cast(pa.string()), "tag"))
-    ).combine_chunks()
-    return pc.replace_substring(_joined(chosen["key"]), "_", " "), _joined(chosen["case_id"].cast(pa.string()))
+    chosen = nodes.filter(pc.is_in(nodes["kind"].cast(pa.string()), value_set=pa.array(kinds, pa.string())))
+    texts = pc.coalesce(_joined(chosen["text"]), _joined(chosen["key"]))
+    return pc.replace_substring(texts, "_", " "), _joined(chosen["case_id"].cast(pa.string()))
 
 
-def match_tags(graphs: Graphs, postings: Postings, queries: Queries) -> Matches:
-    """Find the tags with a path token that equals a query token.
+def match_nodes(
+    graphs: Graphs, kinds: Sequence[str], postings: Postings, queries: Queries, *, whole: bool = False
+) -> Matches:
+    """Find the nodes with a word that equals a question's word.
 
     Args:
         graphs: Graphs of a shard.
-        postings: Postings of the field `tag`, of the same cases.
+        kinds: Kinds of the nodes that are searched.
+        postings: Postings of the field `tag`: the words of those nodes, of the same cases.
         queries: Questions.
+        whole: Every word of the node must be one of the question's.
 
     Raises:
-        SchemaError: Postings and graphs differ in their tags.
+        SchemaError: Postings and graphs differ in their nodes.
     """
-    tags = np.flatnonzero(graphs.nodes_of(("tag",)))
+    tags = np.flatnonzero(graphs.nodes_of(kinds))
     first = np.searchsorted(tags, graphs.node_offsets)
     if not np.array_equal(first, postings.document_offsets):
         raise SchemaError(
@@ -68,9 +73,15 @@ def match_tags(graphs: Graphs, postings: Postings, queries: Queries) -> Matches:
     question = np.searchsorted(once.offsets, known, side="right") - 1
     start = postings.indptr[rows[known]]
     entries, of = expand(start, postings.indptr[rows[known] + 1] - start)
-    node = tags[first[queries.case[question[of]]] + postings.documents[entries]]
-    pair = np.unique(question[of] * (len(graphs.node_kinds) + 1) + node)
-    question, node = pair // (len(graphs.node_kinds) + 1), pair % (len(graphs.node_kinds) + 1)
+    place = first[queries.case[question[of]]] + postings.documents[entries]
+    width = len(graphs.node_kinds) + 1
+    pair, inverse = np.unique(question[of] * width + tags[place], return_inverse=True)
+    if whole:
+        held = np.bincount(inverse.reshape(-1), weights=postings.counts[entries], minlength=len(pair))
+        length = np.zeros(len(graphs.node_kinds) + 1, np.int64)
+        length[tags] = postings.lengths
+        pair = pair[held >= length[pair % width]]
+    question, node = pair // width, pair % width
     return Matches(queries.case, np.searchsorted(question, np.arange(len(queries.case) + 1)), node)
 
 

@@ -19,6 +19,9 @@ LIBRARIES = (
     ("spacy", "extractor spacy", "pip install 'tagloom[spacy]'"),
     ("xllamacpp", "engine llamacpp", "pip install 'tagloom[llamacpp]'"),
     ("vllm", "engine vllm", "its own environment (docs/engines.md)"),
+    ("wordllama", "vectors", "pip install tagloom"),
+    ("sentence-transformers", "embedder sentence_transformers", "pip install 'tagloom[sentence-transformers]'"),
+    ("onnxruntime", "embedder onnx", "pip install 'tagloom[onnx]'"),
     ("s3fs", "corpora on s3://", "pip install s3fs"),
     ("gcsfs", "corpora on gs://", "pip install gcsfs"),
     ("adlfs", "corpora on abfs://", "pip install adlfs"),
@@ -29,7 +32,7 @@ LIBRARIES = (
 
 def examine() -> dict[str, Any]:
     """Return libraries with versions, names of formats, extractors, graphs and presets, and facts of the machine."""
-    from indexers.presets import PRESETS
+    from indexers import embedders, presets
     from transforms import engines, extractors, graphs, tasks
     from transforms.formats import readers
 
@@ -45,8 +48,9 @@ def examine() -> dict[str, Any]:
         "extractors": sorted(extractors.names()),
         "engines": list(engines.names()),
         "tasks": list(tasks.names()),
+        "embedders": list(embedders.names()),
         "graphs": sorted(graphs.names()),
-        "presets": list(PRESETS),
+        "presets": list(presets.shipped()),
         "machine": [
             f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores",
             f"temporary files: {tempfile.gettempdir()}, {free / 1e9:.1f} GB free",

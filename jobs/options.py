@@ -47,6 +47,40 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show more, and t
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
+Sweep = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sweep",
+        metavar="KEY=V1,V2",
+        help="Values to try for a number of the presets, such as diffusion.alpha=0.1,0.5; repeatable.",
+        show_default=False,
+    ),
+]
+
+
+def parse_sweep(items: list[str] | None) -> dict[str, list[Any]] | None:
+    """Return the values of each ``KEY=V1,V2``; None where there is none.
+
+    Raises:
+        UsageError: One is not of that form.
+    """
+    import yaml
+
+    found: dict[str, list[Any]] = {}
+    for item in items or ():
+        key, sign, text = item.partition("=")
+        try:
+            values = yaml.safe_load(f"[{text}]") if sign and key.strip() else []
+        except yaml.YAMLError:
+            values = []
+        if not values:
+            raise UsageError(
+                f"'{item}' is not KEY=V1,V2", where="--sweep", remedy="Example: --sweep diffusion.alpha=0.1,0.5,0.85"
+            )
+        found[key.strip()] = values
+    return found or None
+
+
 def configure(
     inputs: list[str] | None,
     config: str | None,

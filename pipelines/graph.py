@@ -4,31 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pipelines import extract
 from pipelines.stage import Inputs, Output, Stage, Unit
+from pipelines.wanted import graph_kinds
 from schemas.config import RunConfig
 from schemas.errors import ConfigError
 from schemas.ids import nearest
 from transforms import graphs
 
-READS = {"interactions": "ingest", "notes": "extract"}
-"""Table -> the unit that a graph builder gets it from."""
+READS = {
+    "interactions": "ingest",
+    "notes": "extract",
+    "facts": "extract/facts",
+    "concepts": "extract/facts",
+    "reflections": "extract/reflections",
+    "entities": "extract/entities",
+    "relations": "extract/entities",
+    "triples": "extract/triples",
+}
+"""Table -> the unit that a graph builder gets it from. A unit that the run does not have gives an empty table."""
 
 
 def units(config: RunConfig) -> list[Unit]:
     """One unit a graph kind."""
+    kinds = graph_kinds(config)
+    made = {unit.name for unit in extract.units(config)} | {"ingest"}
     for kind in config.graph.options:
-        if kind not in config.graph.kinds:
-            guess = nearest(kind, config.graph.kinds)
+        if kind not in kinds:
+            guess = nearest(kind, kinds)
             raise ConfigError(
                 f"graph.kinds has no '{kind}'",
                 where=f"graph.options.{kind}",
-                remedy=f"Did you mean '{guess}'?" if guess else f"Kinds of this run: {', '.join(config.graph.kinds)}.",
+                remedy=f"Did you mean '{guess}'?" if guess else f"Kinds of this run: {', '.join(kinds)}.",
             )
     found = []
-    for kind in config.graph.kinds:
+    for kind in kinds:
         builder = graphs.load(kind)
         options = graphs.parse_options(builder, config.graph.options.get(kind, {}))
-        reads = tuple(dict.fromkeys(READS[table] for table in builder.INPUTS))
+        reads = tuple(dict.fromkeys(READS[table] for table in builder.INPUTS if READS[table] in made))
         settings = {"graph": kind, "version": builder.VERSION, "options": options.model_dump(mode="json")}
         found.append(Unit(f"graph/{kind}", settings, reads, ("nodes", "edges")))
     return found

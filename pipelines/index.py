@@ -1,8 +1,10 @@
 """Stage index: postings of interactions and notes, matrices and tag postings of each graph, on Ray.
 
-Three kinds of unit, so that a change makes only what it touches: ``index/raw`` reads interactions alone, ``index/note``
-adds what an extractor said to the counts of ``index/raw`` (the texts are not read again), ``index/GRAPH`` reads one
-graph. A vocabulary begins with that of the unit before it, so that term ids agree between them.
+Several kinds of unit, so that a change makes only what it touches: ``index/raw`` reads interactions alone,
+``index/note`` adds what an extractor said to the counts of ``index/raw``, ``index/stem`` counts stems in place of its
+words (the texts are not read again), ``index/chunk`` reads pieces of interactions, ``index/GRAPH`` reads one graph.
+Stems and chunks are made where a preset reads them. The vocabularies of raw, note and a graph begin each with that of
+the unit before, so that term ids agree between them.
 """
 
 from __future__ import annotations
@@ -17,11 +19,18 @@ import pyarrow.compute as pc
 from indexers import postings as lists
 from indexers.csr import matrices
 from indexers.queries import numbered
-from indexers.traversal import tag_texts
+from indexers.regroup import with_terms
+from indexers.traversal import searched_texts
 from pipelines.stage import Inputs, Output, Stage, Unit
+from pipelines.wanted import graph_kinds, needed
 from schemas.config import RunConfig
 from schemas.tables import NOTE_FIELDS
+from transforms import graphs
+from transforms.chunks import VERSION as CHUNKS
+from transforms.chunks import chunks
 from transforms.interactions import full_text
+from transforms.stems import VERSION as STEMS_VERSION
+from transforms.stems import check_language, stem_terms
 from transforms.tokens import VERSION as TOKENS_VERSION
 from transforms.tokens import tokenize
 
@@ -29,15 +38,20 @@ Ints = npt.NDArray[np.int64]
 
 
 def units(config: RunConfig) -> list[Unit]:
-    """Units raw, note, and one a graph kind."""
-    settings = {**config.index.model_dump(mode="json"), "tokens": TOKENS_VERSION}
+    """Units raw, note, stem and chunk where they are read, and one a graph kind."""
+    check_language(config.index.language)
+    settings = {"tokenizer": config.index.tokenizer, "tokens": TOKENS_VERSION}
+    stems = {"language": config.index.language, "stems": STEMS_VERSION}
     text = ("vocabulary", "postings")
+    read = needed(config)
     return [
         Unit("index/raw", settings, ("ingest",), text),
         Unit("index/note", settings, ("index/raw", "extract"), text),
+        *([Unit("index/stem", stems, ("index/raw",), text)] if "index/stem" in read else []),
+        *([Unit("index/chunk", {**settings, "chunks": CHUNKS}, ("ingest",), text)] if "index/chunk" in read else []),
         *(
             Unit(f"index/{kind}", settings, ("index/note", f"graph/{kind}"), ("matrices", *text))
-            for kind in config.graph.kinds
+            for kind in graph_kinds(config)
         ),
     ]
 
@@ -50,6 +64,10 @@ def process(inputs: Inputs, wanted: Sequence[Unit]) -> list[Output]:
         return [_raw(inputs)]
     if field == "note":
         return [_note(inputs)]
+    if field == "stem":
+        return [_stem(inputs, unit.config["language"])]
+    if field == "chunk":
+        return [_chunk(inputs)]
     return [_graph(inputs, field)]
 
 
@@ -71,11 +89,28 @@ def _note(inputs: Inputs) -> Output:
     return _output(lists.to_table(both, cases, "note"), tokens.terms)
 
 
+def _stem(inputs: Inputs, language: str) -> Output:
+    terms = inputs.table("index/raw", "vocabulary")["term"].combine_chunks()
+    coded = stem_terms(terms, language).dictionary_encode()
+    renamed = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
+    raw = inputs.table("index/raw", "postings")
+    counted = with_terms(lists.from_table(raw, "raw"), renamed)
+    cases = raw["case_id"].cast(pa.string()).combine_chunks()
+    return _output(lists.to_table(counted, cases, "stem"), coded.dictionary)
+
+
+def _chunk(inputs: Inputs) -> Output:
+    rows = chunks(inputs.table("ingest", "interactions", ["case_id", "interaction_id", "user_text", "assistant_text"]))
+    cases, offsets = case_offsets(rows)
+    tokens = tokenize(rows["text"])
+    return _output(lists.to_table(lists.build_postings(tokens, offsets), cases, "chunk"), tokens.terms)
+
+
 def _graph(inputs: Inputs, kind: str) -> Output:
     nodes = inputs.table(f"graph/{kind}", "nodes")
     made = matrices(nodes, inputs.table(f"graph/{kind}", "edges"))
     cases = made["case_id"].cast(pa.string()).combine_chunks()
-    texts, owners = tag_texts(nodes, kind)
+    texts, owners = searched_texts(nodes, graphs.load(kind).SEARCHED)
     offsets = np.searchsorted(pc.index_in(owners, value_set=cases).to_numpy(), np.arange(len(cases) + 1))
     tokens = numbered(inputs.table("index/note", "vocabulary"), tokenize(texts))
     counted = lists.build_postings(tokens, offsets)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import weakref
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,15 +15,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexers import presets
+from indexers.presets import Preset
 from pipelines import ingest, query
 from pipelines.driver import MEMORY, OWN_FORMAT, continued, starting_point
+from pipelines.embed import QUESTIONS
 from pipelines.fragment_files import read_fragments, shard_batches, source_manifest
+from pipelines.held import Held, make
 from pipelines.lock import writing
-from pipelines.planner import all_units
-from pipelines.rank import index_units
+from pipelines.rank import named, with_preset
 from pipelines.sources import Source
-from pipelines.stage import Inputs, Output
+from pipelines.stage import Output
 from pipelines.storage import Storage
 from pipelines.store import Store, refuse_foreign
 from pipelines.work import Loop
@@ -34,8 +34,6 @@ from schemas.ids import canonical_json, escape_id, shard_of
 from transforms.fragments import FragmentTables, fragments
 from transforms.merge import Merged, merge
 from transforms.text import clean
-
-Finish = Callable[[Awaitable[Sequence[Output]]], Sequence[Output]]
 
 SHARDS = 8
 """Shards of a corpus that a memory makes."""
@@ -60,17 +58,6 @@ class Hit:
     session_id: str
     started_at: datetime | None
     text: str
-
-
-@dataclass(frozen=True)
-class _Held(Inputs):
-    """The tables of one case, in memory, in place of parts on storage."""
-
-    tables: dict[tuple[str, str], pa.Table] = field(default_factory=dict)
-
-    def table(self, unit: str, table: str, columns: list[str] | None = None) -> pa.Table:
-        found = self.tables[unit, table]
-        return found if columns is None else found.select(columns)
 
 
 class Memory:
@@ -108,7 +95,7 @@ class Memory:
                 self._store = Store.create(uri, SHARDS)
         self._loop: Loop | None = None
         self._log = f"{MEMORY}{escape_id(case)}.jsonl"
-        self._built: tuple[object, _Held] | None = None
+        self._built: tuple[object, Held] | None = None
 
     def remember(
         self, user: str, assistant: str = "", *, at: datetime | None = None, session: str | None = None
@@ -158,12 +145,14 @@ class Memory:
         Raises:
             UsageError: There is no such preset.
         """
-        preset = presets.get(retriever)
-        held = self._case(preset)
+        config = self._config()
+        preset = named(config, retriever)
+        held = self._case(config, preset)
         interactions = held.table("ingest", "interactions")
         if not interactions.num_rows:
             return []
-        return [Hit(**row) for row in query.search(preset, interactions, text, held.table, k).to_pylist()]
+        found = query.search(config, preset, interactions, text, held.table, k)
+        return [Hit(**row) for row in found.to_pylist()]
 
     def __len__(self) -> int:
         """Number of interactions."""
@@ -237,17 +226,17 @@ class Memory:
             found.extend(tables for number, tables in group.items() if number == shard)
         return merge(found)
 
-    def _case(self, preset: presets.Preset) -> _Held:
+    def _case(self, config: RunConfig, preset: Preset) -> Held:
         """Build what a preset needs of this case, unless it is built and nothing changed since."""
-        config = self._config()
         mark = (self._told(), tuple(self._head().get("sources", [])), config)
         if self._built is None or self._built[0] != mark:
             merged = self._merged(config)
             tables = {("ingest", "interactions"): merged.interactions}
-            self._built = (mark, _Held(self._store, {}, tables))
+            self._built = (mark, Held(self._store, {}, tables))
         held = self._built[1]
         if held.table("ingest", "interactions").num_rows:
-            _build(config, held, index_units(preset), self.case, self._finish)
+            wanted = [unit for unit in preset.units if unit != QUESTIONS]
+            make(with_preset(config, preset), held, wanted, shard_of(self.case, self._store.shards), self._finish)
         return held
 
 
@@ -269,27 +258,3 @@ def _of_case(fragment: FragmentTables, case: str) -> FragmentTables:
         fragment.questions.filter(pc.equal(fragment.questions["case_id"], case)),
         fragment.rejects.slice(0, 0),
     )
-
-
-def _build(config: RunConfig, held: _Held, wanted: Sequence[str], case: str, finish: Finish) -> None:
-    """Make units and what they read, in memory, by the very functions that the stages run."""
-    units = {unit.name: (stage, unit) for stage, unit in all_units(config, ("extract", "graph", "index"))}
-    have = {name for name, _ in held.tables}
-
-    def make(name: str) -> None:
-        if name in have:
-            return
-        if name not in units:
-            raise UsageError(f"the generation's configuration has no '{name}'", remedy="Add its graph to graph.kinds.")
-        stage, unit = units[name]
-        for read in unit.reads:
-            make(read)
-        shards = held.store.shards
-        own = unit.by_shard(shards).get(shard_of(case, shards), unit)
-        made = stage.process(held, (own,))
-        outputs = finish(made) if inspect.isawaitable(made) else made
-        held.tables.update({(name, table): rows for table, rows in outputs[0].tables.items()})
-        have.add(name)
-
-    for name in wanted:
-        make(name)

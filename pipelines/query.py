@@ -5,9 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexers import presets
-from pipelines.rank import TableOf, index_units, rank
+from indexers.presets import Preset
+from indexers.rank import rank_shard
+from indexers.shard import TableOf
+from pipelines import kept_prompts
+from pipelines.embed import QUESTIONS, embedded
+from pipelines.rank import named
 from pipelines.store import Generation
+from schemas.config import RunConfig
 from schemas.errors import StoreError, UsageError
 from schemas.ids import nearest
 from schemas.tables import build
@@ -72,12 +77,14 @@ def answer(generation: Generation, case: str, text: str, retriever: str, k: int)
         UsageError: There is no such case or preset.
         StoreError: The generation lacks the index that the preset needs, or a part is damaged.
     """
-    preset = presets.get(retriever)
-    if missing := [unit for unit in ("ingest", *index_units(preset)) if unit not in generation.units]:
+    config = settings(generation)
+    preset = named(config, retriever)
+    wanted = [unit for unit in ("ingest", *preset.units) if unit != QUESTIONS]
+    if missing := [unit for unit in wanted if unit not in generation.units]:
         raise StoreError(
             f"generation '{generation.name}' holds no '{missing[0]}'",
             where=generation.store.storage.uri,
-            remedy="Run 'tagloom run' first; ingest alone makes nothing that can be searched.",
+            remedy="Make it: tagloom run --preset " + retriever.partition("@")[0],
         )
     rows = of_case(generation.case_part("ingest", "interactions", case), case)
     if not rows.num_rows:
@@ -91,13 +98,27 @@ def answer(generation: Generation, case: str, text: str, retriever: str, k: int)
     def table_of(unit: str, table: str) -> pa.Table:
         return generation.case_part(unit, table, case)
 
-    return search(preset, rows, text, table_of, k)
+    return search(config, preset, rows, text, table_of, k)
 
 
-def search(preset: presets.Preset, interactions: pa.Table, text: str, table_of: TableOf, k: int) -> pa.Table:
+def settings(generation: Generation) -> RunConfig:
+    """Return the configuration that a generation was made with."""
+    located = kept_prompts.located(generation.store.storage, generation.head["config"])
+    return RunConfig.model_validate({**located, "corpus": generation.store.storage.uri})
+
+
+def search(config: RunConfig, preset: Preset, interactions: pa.Table, text: str, table_of: TableOf, k: int) -> pa.Table:
     """Rank one case's interactions for a question; columns as `answer`."""
     case = interactions["case_id"][0].as_py()
-    runs, _ = rank([preset], interactions, question_table(case, text), table_of, k)
+    runs, _ = rank_shard(
+        [preset],
+        interactions,
+        question_table(case, text),
+        table_of,
+        k,
+        question_vectors=lambda asked: embedded(config, asked),
+        language=config.index.language,
+    )
     return shown(runs[preset.name], interactions, k)
 
 

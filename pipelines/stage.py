@@ -19,7 +19,7 @@ from schemas.config import RunConfig
 from schemas.ids import fingerprint, shard_of
 from schemas.tables import empty
 
-STAGES = ("extract", "graph", "index", "rank", "evaluate")
+STAGES = ("extract", "graph", "index", "embed", "rank", "evaluate")
 """Stages after ingest, in order; each is the module of that name in this package, with its `STAGE`."""
 
 

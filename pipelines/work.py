@@ -88,6 +88,15 @@ async def _close_room() -> None:
     await room().close()
 
 
+def wait_for(awaitable: Awaitable[T]) -> T:
+    """Run something to its end, as `finish` does."""
+
+    async def wait() -> T:
+        return await awaitable
+
+    return finish(wait())
+
+
 def finish(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end, also where an event loop is running already (notebooks, agents)."""
     try:

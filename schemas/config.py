@@ -10,21 +10,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from schemas.errors import ConfigError
 from schemas.ids import nearest
+from schemas.options import Section
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 """Names of generations."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-
-class IngestConfig(_Section):
+class IngestConfig(Section):
     """How logs become interactions."""
 
     format: str = Field("auto", description="Input format, or 'auto' to look at the content")
@@ -43,7 +40,7 @@ class IngestConfig(_Section):
     split_mb: int = Field(64, ge=1, le=1024, description="Text held at once while reading, in MB")
 
 
-class PricesConfig(_Section):
+class PricesConfig(Section):
     """What an engine costs, for plans and reports; in any one currency. Never part of a fingerprint."""
 
     prompt: float | None = Field(None, ge=0, description="Price of a million prompt tokens")
@@ -51,7 +48,7 @@ class PricesConfig(_Section):
     hour: float | None = Field(None, ge=0, description="Price of an hour of the machines that extract")
 
 
-class ExtractConfig(_Section):
+class ExtractConfig(Section):
     """Which extractor makes notes, or which engine is asked what."""
 
     extractor: str = Field(
@@ -89,20 +86,34 @@ class ExtractConfig(_Section):
     rest: ExtractConfig | None = Field(None, description="Extractor of the other cases, where 'cases' names some")
 
 
-class GraphConfig(_Section):
+class GraphConfig(Section):
     """Which graphs are built over the notes."""
 
-    kinds: tuple[str, ...] = Field(("taggraph",), min_length=1, description="Graph kinds by name")
+    kinds: tuple[str, ...] = Field(
+        ("taggraph",), min_length=1, description="Graph kinds by name; those that presets need are built as well"
+    )
     options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="Options by graph kind")
 
 
-class IndexConfig(_Section):
+class IndexConfig(Section):
     """How text is indexed."""
 
     tokenizer: Literal["words"] = Field("words", description="'words': lower-cased runs of word characters")
+    language: str = Field("english", description="Language of the stems, where a preset compares stems")
 
 
-class RankConfig(_Section):
+class EmbedConfig(Section):
+    """What makes vectors, where a preset needs them."""
+
+    embedder: str = Field(
+        "wordllama", description="wordllama (offline), sentence_transformers, onnx, or openai (an endpoint)"
+    )
+    model: str | None = Field(None, min_length=1, description="The embedder's model: a name or a folder")
+    options: dict[str, Any] = Field(default_factory=dict, description="The embedder's own options")
+    dtype: Literal["float16", "float32"] = Field("float16", description="Precision that vectors are kept in")
+
+
+class RankConfig(Section):
     """Which presets rank the questions."""
 
     presets: tuple[str, ...] = Field(
@@ -118,9 +129,15 @@ class RankConfig(_Section):
         description="Presets by name ('tagloom doctor' lists them)",
     )
     depth: int = Field(100, ge=1, le=100_000, description="Interactions kept of each ranking")
+    define: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="Own presets by name; see docs/presets.md"
+    )
+    sweep: dict[str, list[Any]] = Field(
+        default_factory=dict, description="Values to try for a number of the presets, such as diffusion.alpha"
+    )
 
 
-class EvaluateConfig(_Section):
+class EvaluateConfig(Section):
     """How rankings are judged."""
 
     resamples: int = Field(10_000, ge=100, le=1_000_000, description="Bootstrap resamples and sign flips")
@@ -128,7 +145,7 @@ class EvaluateConfig(_Section):
     ks: tuple[Count, ...] = Field((1, 3, 5, 10, 20), min_length=1, description="Cut-offs of recall and hit")
 
 
-class ComputeConfig(_Section):
+class ComputeConfig(Section):
     """Where Ray stages run. Never part of a fingerprint."""
 
     workers: Annotated[int, Field(ge=0, le=4096)] | Literal["auto"] = Field(
@@ -141,7 +158,7 @@ class ComputeConfig(_Section):
     )
 
 
-class RunConfig(_Section):
+class RunConfig(Section):
     """One run, whole."""
 
     corpus: str = Field(..., min_length=1, description="Corpus URI: a folder, s3://, gs://, memory://, ...")
@@ -153,6 +170,7 @@ class RunConfig(_Section):
     extract: ExtractConfig = ExtractConfig()  # type: ignore[call-arg]
     graph: GraphConfig = GraphConfig()  # type: ignore[call-arg]
     index: IndexConfig = IndexConfig()  # type: ignore[call-arg]
+    embed: EmbedConfig = EmbedConfig()  # type: ignore[call-arg]
     rank: RankConfig = RankConfig()  # type: ignore[call-arg]
     evaluate: EvaluateConfig = EvaluateConfig()  # type: ignore[call-arg]
     compute: ComputeConfig = ComputeConfig()  # type: ignore[call-arg]

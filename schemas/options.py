@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from schemas.errors import ConfigError
 from schemas.ids import nearest
+
+
+class Section(BaseModel):
+    """Settings that belong together; unknown ones are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
 def checked(model: type[BaseModel], options: Mapping[str, Any], *, owner: str, where: str) -> BaseModel:

@@ -105,11 +105,47 @@ def test_edge_kinds_left_out_and_both_directions():
     edges = [(0, 1, 1), (0, 2, 1)]
     graphs = make((3, edges), kinds=[0, 1])
     start = seeds(graphs, (0, {0: 1}))
-    scores, _ = personalized_pagerank(walk(graphs, ("other",)), start)
+    scores, _ = personalized_pagerank(walk(graphs, {"other": 0}), start)
     assert scores.values == pytest.approx(direct(3, edges[:1], {0: 1}, 0.85), abs=1e-8)
     both = [*edges, (1, 0, 1), (2, 0, 1)]
     scores, _ = personalized_pagerank(walk(graphs, undirected=True), seeds(graphs, (0, {1: 1})))
     assert scores.values == pytest.approx(direct(3, both, {1: 1}, 0.85), abs=1e-8)
+
+
+def test_weights_of_edge_kinds():
+    graphs = make((3, [(0, 1, 1), (0, 2, 1)]), kinds=[0, 1])
+    start = seeds(graphs, (0, {0: 1}))
+    scores, _ = personalized_pagerank(walk(graphs, {"other": 3}), start)
+    assert scores.values == pytest.approx(direct(3, [(0, 1, 1), (0, 2, 3)], {0: 1}, 0.85), abs=1e-8)
+    with pytest.raises(ValueError, match="negative"):
+        walk(graphs, {"other": -1})
+
+
+def test_a_dampened_hub_gives_its_leaves_what_is_worked_out_by_hand():
+    # A hub (node 0) with 500 leaves, both directions, alpha 0.6, seed in leaf 1. With c the share that the hub passes
+    # on, y_hub = a + a^2 c y_hub and every other leaf has a c y_hub / 500; scaled to sum 1, a leaf has
+    # a^2 c / (500 (a + 1)), as the c of the sum cancels: 0.36 / 800 for c = 1, and a tenth of it for c = 50 / 500.
+    graphs = make((501, [(0, leaf, 1) for leaf in range(1, 501)]))
+    start = seeds(graphs, (0, {1: 1}))
+    plain, _ = personalized_pagerank(walk(graphs, undirected=True), start, 0.6, 1e-12)
+    damp, _ = personalized_pagerank(walk(graphs, undirected=True, hub_above=50), start, 0.6, 1e-12)
+    assert plain.values[2:] == pytest.approx([0.00045] * 499, abs=1e-12)
+    assert damp.values[2:] == pytest.approx([0.000045] * 499, abs=1e-12)
+    assert (plain.values - damp.values)[2:] == pytest.approx([0.000405] * 499, abs=1e-12)
+    # The hub itself: a / (a + 1) either way; the seed gets what the other leaves lose.
+    assert [plain.values[0], damp.values[0]] == pytest.approx([0.375, 0.375], abs=1e-12)
+    assert damp.values[1] - plain.values[1] == pytest.approx(499 * 0.000405, abs=1e-12)
+    assert damp.values.sum() == pytest.approx(1)
+
+
+def test_a_node_at_the_limit_is_no_hub():
+    graphs = make((4, [(0, 1, 1), (0, 2, 1), (0, 3, 1), (1, 0, 1)]))
+    start = seeds(graphs, (0, {0: 1}))
+    plain, _ = personalized_pagerank(walk(graphs), start)
+    same, _ = personalized_pagerank(walk(graphs, hub_above=3), start)
+    less, _ = personalized_pagerank(walk(graphs, hub_above=2), start)
+    assert same.values.tolist() == plain.values.tolist()
+    assert less.values[1] < plain.values[1]
 
 
 def test_only_files_by_position():

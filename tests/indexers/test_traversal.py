@@ -30,7 +30,7 @@ def make_notes(cases):
 def make(cases):
     nodes, edges = taggraph.build({"notes": make_notes(cases)}, taggraph.Options())
     graphs = csr.graphs(csr.matrices(nodes, edges), "taggraph")
-    texts, owner = traversal.tag_texts(nodes, "taggraph")
+    texts, owner = traversal.searched_texts(nodes, ("tag",))
     tokens = tokenize(texts)
     case = [graphs.case_ids.index(c) for c in owner.to_pylist()]
     offsets = np.searchsorted(case, np.arange(graphs.cases + 1))
@@ -40,7 +40,7 @@ def make(cases):
 def ask(graphs, postings, vocabulary, *questions, **options):
     case = np.array([graphs.case_ids.index(c) for c, _ in questions], np.int64)
     queries = questions_to_queries(pa.array([q for _, q in questions], pa.string()), case, vocabulary)
-    matches = traversal.match_tags(graphs, postings, queries)
+    matches = traversal.match_nodes(graphs, ("tag",), postings, queries)
     scores = traversal.traverse(graphs, matches, **options)
     return [scores.values[a:b].tolist() for a, b in zip(scores.offsets[:-1], scores.offsets[1:], strict=True)]
 
@@ -107,7 +107,7 @@ def test_other_tags_in_postings_than_in_graphs_are_refused():
     _, postings, _, _ = make({"u": [["a"]], "v": [["a"]]})
     queries = questions_to_queries(pa.array(["a"]), np.array([0]), vocabulary)
     with pytest.raises(SchemaError, match="same tags"):
-        traversal.match_tags(graphs, postings, queries)
+        traversal.match_nodes(graphs, ("tag",), postings, queries)
 
 
 def oracle(nodes, graphs, case, question, fan_in, max_children):

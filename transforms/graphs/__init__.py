@@ -29,13 +29,16 @@ class GraphKind(Protocol):
         NAME: Name in configurations and in the column `graph`.
         VERSION: Raised whenever the same input gives another output.
         Options: The kind's options.
-        INPUTS: Tables that `build` reads.
+        INPUTS: Tables that `build` reads: interactions, notes, or those of further tasks; a table that the run does
+            not make is empty.
+        SEARCHED: Node kinds that a question's words are compared with.
     """
 
     NAME: str
     VERSION: int
     Options: type[BaseModel]
     INPUTS: tuple[str, ...]
+    SEARCHED: tuple[str, ...]
 
     def build(self, tables: Mapping[str, pa.Table], options: Any) -> tuple[pa.Table, pa.Table]:
         """Return the `nodes` and `edges` tables of every case in the tables of one shard.

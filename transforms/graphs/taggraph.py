@@ -37,6 +37,7 @@ from schemas.tables import build as build_table
 NAME = "taggraph"
 VERSION = 2
 INPUTS = ("notes",)
+SEARCHED = ("tag",)
 
 NODE_KINDS = ("file", "topic", "tag", "ontology")
 EDGE_KINDS = ("chronological", "ontology", "tag_topic", "topic_file", "topic_topic")

@@ -1,0 +1,88 @@
+"""Several rankings put together: weighted sums of their scores, or of reciprocal ranks."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from indexers.batch import Batch, RankStats
+from indexers.methods._options import Arm
+from indexers.presets import Preset
+from indexers.scores import Floats, Scores, ranked
+from schemas.options import Section
+
+NAME = "fusion"
+VERSION = 1
+
+
+class Rule(Section):
+    """How scores are put together."""
+
+    rule: Literal["sum", "rrf"] = Field("sum", description="sum: of scores; rrf: of weight / (k + rank)")
+    normalise: Literal["max", "minmax", "none"] = Field(
+        "max", description="max: divided by the question's best; minmax: stretched from 0 to 1 (sum only)"
+    )
+    k: float = Field(60.0, gt=0, description="Constant of reciprocal rank fusion (Cormack, Clarke, Buettcher 2009)")
+    depth: int | None = Field(None, ge=1, description="Only this many of each arm count; none takes all")
+
+
+class Options(Section):
+    """The arms and the rule."""
+
+    arms: dict[str, Arm] = Field(min_length=1, description="Presets by a name of your own, each with its weight")
+    fusion: Rule = Rule()  # type: ignore[call-arg]
+
+
+def units(options: Options) -> tuple[str, ...]:
+    """Return the units read: those of the arms."""
+    return ()
+
+
+def scores(preset: Preset, batch: Batch, stats: RankStats) -> Scores:
+    """Score interactions by the sum over the arms."""
+    own: Options = preset.options
+    total: Floats | None = None
+    for name in sorted(preset.arms):
+        found = batch.scores(preset.arms[name])
+        part = own.arms[name].weight * contribution(found, own.fusion)
+        total = part if total is None else total + part
+        offsets = found.offsets
+    assert total is not None
+    # What no arm retrieved has a sum of exactly 0; a negative sum is a document that an arm speaks against.
+    return Scores(offsets, np.maximum(total, 0.0))
+
+
+def contribution(found: Scores, rule: Rule) -> Floats:
+    """Return what each document gets from an arm of weight 1; 0 where the arm did not retrieve it."""
+    values = found.values
+    if rule.rule == "rrf" or rule.depth is not None:
+        question, document, rank = ranked(found)
+        kept = rank <= (len(values) if rule.depth is None else rule.depth)
+        place = (found.offsets[question] + document)[kept]
+        cut = np.zeros(len(values))
+        cut[place] = 1 / (rule.k + rank[kept]) if rule.rule == "rrf" else values[place]
+        if rule.rule == "rrf":
+            return cut
+        values = cut
+    if rule.normalise == "none":
+        return values
+    size = np.diff(found.offsets)
+    best = extreme(np.maximum, Scores(found.offsets, values))
+    if rule.normalise == "max":
+        scaled: Floats = values / np.repeat(np.where(best > 0, best, 1), size)
+        return scaled
+    least = extreme(np.minimum, Scores(found.offsets, np.where(values != 0, values, np.inf)))
+    span = np.where(best > least, best - least, 1)
+    stretched = (values - np.repeat(np.where(np.isfinite(least), least, 0), size)) / np.repeat(span, size)
+    return np.where(values != 0, np.where(np.repeat(best > least, size), stretched, 1.0), 0.0)
+
+
+def extreme(of: np.ufunc, found: Scores) -> Floats:
+    """Return the largest or smallest score of each question; 0 for one whose case has no document."""
+    out = np.zeros(len(found.offsets) - 1)
+    filled = np.flatnonzero(np.diff(found.offsets))
+    if len(filled):
+        out[filled] = of.reduceat(found.values, found.offsets[filled])
+    return out

@@ -1,0 +1,203 @@
+"""The arrays of one shard that retrieval methods read, each made out of its table when first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexers import csr, ppr
+from indexers.csr import Ints
+from indexers.postings import Postings, from_table
+from indexers.regroup import grouped
+from schemas.errors import SchemaError
+
+TableOf = Callable[[str, str], pa.Table]
+"""(unit, table) -> the table, over the cases of a shard."""
+
+Singles = npt.NDArray[np.float32]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors of the cases of a shard.
+
+    Attributes:
+        offsets: (cases + 1,) where the rows of each case begin.
+        matrix: (rows, dimensions) float32.
+        keys: (rows,) what each row stands for.
+        kinds: (rows,) of what kind that is.
+    """
+
+    offsets: Ints
+    matrix: Singles
+    keys: pa.Array
+    kinds: pa.Array
+
+
+@dataclass
+class Shard:
+    """The cases that are asked, of one shard; everything is in the order of `cases`.
+
+    Attributes:
+        cases: Their ids.
+        table_of: Gives the tables of units.
+        offsets: (cases + 1,) where the interactions of each case begin.
+        interactions: case_id, session_id, interaction_id (and more, where more was given), case by case.
+        session: (interactions,) number of each one's session within its case.
+        sessions: (cases,) how many sessions each has.
+        language: Language of the stems.
+    """
+
+    cases: tuple[str, ...]
+    table_of: TableOf
+    offsets: Ints
+    interactions: pa.Table
+    session: Ints
+    sessions: Ints
+    language: str = "english"
+    _made: dict[Hashable, Any] = field(default_factory=dict)
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what was made under a key; it is made on first call."""
+        if key not in self._made:
+            self._made[key] = make()
+        found: T = self._made[key]
+        return found
+
+    def postings(self, unit: str, name: str) -> Postings:
+        """Return the postings of a field of a unit.
+
+        Raises:
+            SchemaError: A case lacks them, or they do not fit the interactions.
+        """
+        return self.once(("postings", unit, name), lambda: self._postings(unit, name))
+
+    def by_session(self, unit: str, name: str) -> Postings:
+        """Return the postings of a field with sessions in place of interactions as documents."""
+
+        def make() -> Postings:
+            first = np.repeat(np.cumsum(self.sessions) - self.sessions, np.diff(self.offsets))
+            offsets = np.concatenate([[0], np.cumsum(self.sessions)])
+            return grouped(self.postings(unit, name), first + self.session, offsets)
+
+        return self.once(("sessions", unit, name), make)
+
+    def vocabulary(self, unit: str) -> pa.Table:
+        """Return the terms of a unit."""
+        return self.once(("vocabulary", unit), lambda: self.table_of(unit, "vocabulary"))
+
+    def graphs(self, kind: str) -> csr.Graphs:
+        """Return the graphs of a kind.
+
+        Raises:
+            SchemaError: They do not fit the interactions.
+        """
+        return self.once(("graphs", kind), lambda: self._graphs(kind))
+
+    def walk(self, kind: str, weights: tuple[tuple[str, float], ...], undirected: bool, hub: int | None) -> ppr.Walk:
+        """Return the transition matrix over the graphs of a kind."""
+        key = ("walk", kind, weights, undirected, hub)
+        return self.once(key, lambda: ppr.walk(self.graphs(kind), dict(weights), undirected=undirected, hub_above=hub))
+
+    def vectors(self, unit: str) -> Vectors:
+        """Return the vectors of a unit.
+
+        Raises:
+            SchemaError: They do not fit the interactions.
+        """
+        return self.once(("vectors", unit), lambda: self._vectors(unit))
+
+    def _postings(self, unit: str, name: str) -> Postings:
+        table = self.table_of(unit, "postings")
+        field_rows = np.flatnonzero(np.asarray(pc.equal(table["field"].cast(pa.string()), name)))
+        cases = pc.take(table["case_id"].cast(pa.string()), pa.array(field_rows))
+        found_at = pc.index_in(pa.array(self.cases, pa.string()), value_set=_plain(cases))
+        if found_at.null_count:
+            lacking = self.cases[pc.index(found_at.is_null(), True).as_py()]
+            raise SchemaError(
+                f"case '{lacking}' has no postings of field '{name}'", where=unit, remedy="Index the corpus again."
+            )
+        rows = field_rows[np.asarray(found_at)]
+        # The whole shard is asked most of the time: then its rows need no copy.
+        together = len(rows) > 0 and (np.diff(rows) == 1).all()
+        made = from_table(table.slice(rows[0], len(rows)) if together else table.take(pa.array(rows)), name)
+        if name not in ("tag", "chunk") and not np.array_equal(made.document_offsets, self.offsets):
+            raise SchemaError("postings and interactions differ in number", where=f"{unit}, field '{name}'")
+        return made
+
+    def _graphs(self, kind: str) -> csr.Graphs:
+        made = csr.graphs(self.table_of(f"index/{kind}", "matrices"), kind, self.cases)
+        if not np.array_equal(made.file_offsets, self.offsets):
+            raise SchemaError(
+                f"graph '{kind}' and interactions differ in number of files",
+                where="matrices",
+                remedy="Build the graph again.",
+            )
+        return made
+
+    def _vectors(self, unit: str) -> Vectors:
+        table = self.table_of(unit, "vectors")
+        names = _plain(table["case_id"])
+        place = pc.index_in(names, value_set=pa.array(self.cases, pa.string()))
+        kept = np.flatnonzero(np.asarray(place.is_valid()))
+        chosen = table if len(kept) == len(table) else table.take(pa.array(kept))
+        case = np.asarray(place.drop_null()).astype(np.int64)
+        if (np.diff(case) < 0).any():
+            raise SchemaError("cases stand in another order than interactions", where=unit)
+        values = chosen["vector"].combine_chunks()
+        flat = values.flatten().to_numpy()
+        matrix = flat.reshape(len(chosen), -1) if len(chosen) else np.zeros((0, 1), np.float32)
+        offsets = np.searchsorted(case, np.arange(len(self.cases) + 1))
+        if unit == "embed/interactions" and not np.array_equal(offsets, self.offsets):
+            raise SchemaError("vectors and interactions differ in number", where=unit, remedy="Run again.")
+        return Vectors(offsets, matrix, _plain(chosen["key"]), _plain(chosen["kind"]))
+
+
+def open_shard(interactions: pa.Table, questions: pa.Table, table_of: TableOf, language: str = "english") -> Shard:
+    """Return the shard of the cases that questions ask.
+
+    Args:
+        interactions: case_id, session_id and interaction_id at least, case by case; columns beside them are kept.
+        questions: Table `questions`; of cases without any, little or nothing is looked at.
+        table_of: Gives the tables of units.
+        language: Language of the stems.
+
+    Raises:
+        SchemaError: Rows of one case do not stand together.
+    """
+    asked = pc.unique(questions["case_id"].cast(pa.string()))
+    known = pc.unique(interactions["case_id"].cast(pa.string()))
+    # Cutting a few cases out of a shard saves work; leaving a few away would copy all the others.
+    if 2 * len(asked) < len(known):
+        interactions = interactions.filter(pc.is_in(interactions["case_id"].cast(pa.string()), value_set=asked))
+    coded = interactions["case_id"].combine_chunks().cast(pa.string()).dictionary_encode()
+    case = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    if (np.diff(case) < 0).any():
+        raise SchemaError("rows of one case do not stand together", where="interactions.case_id")
+    session = interactions["session_id"].combine_chunks().cast(pa.string()).dictionary_encode()
+    key = case * (len(session.dictionary) + 1) + session.indices.to_numpy(zero_copy_only=False)
+    unique, number = np.unique(key, return_inverse=True)
+    cases = tuple(coded.dictionary.to_pylist())
+    # Sessions are numbered within their case.
+    first = np.searchsorted(unique // (len(session.dictionary) + 1), np.arange(len(cases) + 1))
+    return Shard(
+        cases=cases,
+        table_of=table_of,
+        offsets=np.searchsorted(case, np.arange(len(cases) + 1)),
+        interactions=interactions,
+        session=number.reshape(-1) - first[case],
+        sessions=np.diff(first),
+        language=language,
+    )
+
+
+def _plain(column: pa.ChunkedArray) -> pa.Array:
+    joined = column.combine_chunks().cast(pa.string())
+    return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined

@@ -1,0 +1,104 @@
+"""Commands that look: query, compare, export, status, doctor.
+
+Modules that do the work load inside each command, so that help answers at once.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from jobs import console
+from jobs.app import app
+from jobs.options import (
+    Corpus,
+    Json,
+    Name,
+    Verbose,
+)
+
+
+@app.command(epilog="Example: tagloom query --corpus ./corpus --case conv-26 'When did Caroline join the group?'")
+def query(
+    corpus: Corpus,
+    text: Annotated[str, typer.Argument(help="The question.", show_default=False)],
+    case: Annotated[str | None, typer.Option("--case", help="Case to search; needed when there are several.")] = None,
+    retriever: Annotated[str, typer.Option("--retriever", "-r", help="Preset.")] = "bm25",
+    k: Annotated[int, typer.Option("-k", min=1, help="How many interactions.")] = 5,
+    name: Name = "main",
+    full: Annotated[bool, typer.Option("--full", help="Show whole texts.")] = False,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Search one case."""
+    from jobs import commands
+
+    console.set_up_logging(verbose)
+    commands.query(corpus, name, case, text, retriever, k, full=full, as_json=as_json)
+
+
+@app.command(epilog="Example: tagloom compare --corpus ./corpus main main-2 --preset bm25 --to comparison")
+def compare(
+    corpus: Corpus,
+    a: Annotated[str, typer.Argument(help="Generation to compare with, such as the old one.", show_default=False)],
+    b: Annotated[str, typer.Argument(help="The other one.", show_default=False)],
+    cases: Annotated[
+        list[str] | None, typer.Option("--cases", metavar="CASE", help="Only this case; repeatable.")
+    ] = None,
+    all_cases: Annotated[
+        bool, typer.Option("--all-cases", help="Also cases that a tried extractor is not for.")
+    ] = False,
+    presets: Annotated[
+        list[str] | None, typer.Option("--preset", metavar="NAME", help="Only this one; repeatable.")
+    ] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="FOLDER", help="Also write Parquet files there.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Put two generations side by side: notes, tags, graphs, metrics, questions gained and lost, cost."""
+    from jobs import commands
+
+    console.set_up_logging(verbose)
+    chosen = presets or (), cases or ()
+    commands.compare(corpus, a, b, *chosen, all_cases=all_cases, to=to, overwrite=overwrite, as_json=as_json)
+
+
+@app.command(epilog="Example: tagloom export --corpus ./corpus edges --to edges.parquet")
+def export(
+    corpus: Corpus,
+    what: Annotated[str, typer.Argument(help="A table, 'qrels', or 'graphs'.", show_default=False)],
+    to: Annotated[str | None, typer.Option("--to", help="Target file or folder [./WHAT.EXT].")] = None,
+    fmt: Annotated[
+        str | None, typer.Option("--format", "-f", help="parquet, csv, jsonl, trec, markdown, graphml.")
+    ] = None,
+    by_case: Annotated[bool, typer.Option("--by-case", help="Partition Parquet by case.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    name: Name = "main",
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Write tables for analysis elsewhere."""
+    from jobs import commands
+
+    console.set_up_logging(verbose)
+    commands.export(corpus, name, what, to, fmt, by_case=by_case, overwrite=overwrite, as_json=as_json)
+
+
+@app.command(epilog="Example: tagloom status --corpus ./corpus")
+def status(corpus: Corpus, verbose: Verbose = False, as_json: Json = False) -> None:
+    """Show the generations of a corpus, what they hold and whether a run is at work."""
+    from jobs import commands
+
+    console.set_up_logging(verbose)
+    commands.status(corpus, as_json=as_json)
+
+
+@app.command(epilog="Example: tagloom doctor")
+def doctor(verbose: Verbose = False, as_json: Json = False) -> None:
+    """Show what is installed, what is missing and how to get it; formats, extractors, graphs and presets by name."""
+    from jobs import commands
+
+    console.set_up_logging(verbose)
+    commands.doctor(as_json=as_json)

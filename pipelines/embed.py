@@ -1,0 +1,133 @@
+"""Stage embed: texts of interactions, chunks, questions and graph nodes -> vectors, on Ray, where a preset reads them.
+
+Vectors are known by the hash of what was embedded and of what embeds it: a part is made of the vectors that the
+shard's other parts hold, and only texts that none of them holds are embedded. So re-indexing pays for new texts alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexers.shard import Singles
+from pipelines.stage import Inputs, Output, Stage, Unit
+from pipelines.wanted import graph_kinds, needed
+from schemas.config import RunConfig
+from schemas.errors import SchemaError
+from transforms.chunks import VERSION as CHUNKS
+from transforms.chunks import chunks
+from transforms.interactions import full_text
+
+QUESTIONS = "embed/questions"
+
+
+def units(config: RunConfig) -> list[Unit]:
+    """Return a unit for each kind of text that a preset reads the vectors of."""
+    read = [unit.partition("/")[2] for unit in needed(config) if unit.startswith("embed/")]
+    if not read:
+        return []
+    from indexers import embedders
+
+    own = config.embed
+    code = embedders.load(own.embedder)
+    options = embedders.parse_options(code, own.options)
+    settings = {
+        "embedder": own.embedder,
+        "version": code.VERSION,
+        "identity": code.identity(own.model, options),
+        "dtype": own.dtype,
+    }
+    runtime = {"model": own.model, "options": own.options}
+    sources = {"interactions": "ingest", "chunks": "ingest", "questions": "questions"}
+    sources |= {kind: f"graph/{kind}" for kind in graph_kinds(config)}
+    return [
+        Unit(
+            f"embed/{kind}",
+            settings | ({"chunks": CHUNKS} if kind == "chunks" else {}),
+            (sources[kind],),
+            ("vectors",),
+            runtime=runtime,
+        )
+        for kind in read
+    ]
+
+
+def process(inputs: Inputs, wanted: Sequence[Unit]) -> list[Output]:
+    """Embed the texts of one shard for one unit."""
+    (unit,) = wanted
+    kind = unit.name.partition("/")[2]
+    rows = _rows(inputs, kind)
+    purpose = "query" if kind == "questions" else "document"
+    from indexers import embedders
+    from indexers.vectors import embed_rows
+
+    code = embedders.load(unit.config["embedder"])
+    embedder = code.open(unit.runtime["model"], embedders.parse_options(code, unit.runtime["options"]))
+    try:
+        made, counts = embed_rows(rows, embedder, purpose, unit.config["identity"], None, dtype=unit.config["dtype"])
+    finally:
+        embedder.close()
+    return [Output({"vectors": made}, counts)]
+
+
+def embedded(config: RunConfig, questions: pa.Table) -> Singles:
+    """Embed questions that are no part of a corpus, (questions, dimensions)."""
+    from indexers import embedders
+
+    own = config.embed
+    code = embedders.load(own.embedder)
+    embedder = code.open(own.model, embedders.parse_options(code, own.options))
+    try:
+        found: Singles = embedder.embed(questions["question"].to_pylist(), "query")
+    finally:
+        embedder.close()
+    return found
+
+
+def vectors_of(questions: pa.Table, vectors: pa.Table) -> Singles:
+    """Return the vectors of some questions out of those of their shard, (questions, dimensions)."""
+    wanted = _keys(questions["case_id"], questions["question_id"])
+    at = pc.index_in(wanted, value_set=_keys(vectors["case_id"], vectors["key"]))
+    if at.null_count:
+        raise SchemaError("a question has no vector", where=QUESTIONS, remedy="Run again.")
+    taken = vectors["vector"].combine_chunks().take(at)
+    flat: Singles = taken.flatten().to_numpy()
+    return flat.reshape(len(questions), -1)
+
+
+def _keys(case: pa.ChunkedArray, key: pa.ChunkedArray) -> pa.Array:
+    joined = pc.binary_join_element_wise(case.cast(pa.string()), key.cast(pa.string()), "\0")
+    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
+
+
+def _rows(inputs: Inputs, kind: str) -> pa.Table:
+    """Return what is embedded: case_id, kind, key, text."""
+    texts = ["case_id", "interaction_id", "user_text", "assistant_text"]
+    if kind == "interactions":
+        table = inputs.table("ingest", "interactions", texts)
+        return _named(table["case_id"], "interaction", table["interaction_id"], full_text(table))
+    if kind == "chunks":
+        table = chunks(inputs.table("ingest", "interactions", texts))
+        key = pc.binary_join_element_wise(table["interaction_id"], table["number"].cast(pa.string()), "#")
+        return _named(table["case_id"], "chunk", key, table["text"])
+    if kind == "questions":
+        table = inputs.table("questions", "questions", ["case_id", "question_id", "question"])
+        return _named(table["case_id"], "question", table["question_id"], table["question"])
+    nodes = inputs.table(f"graph/{kind}", "nodes")
+    nodes = nodes.filter(pc.not_equal(nodes["kind"].cast(pa.string()), "file"))
+    text = pc.coalesce(nodes["text"], nodes["key"])
+    for mark in ("_", "/"):
+        text = pc.replace_substring(text, mark, " ")
+    return _named(nodes["case_id"], nodes["kind"], nodes["key"], text)
+
+
+def _named(case: Any, kind: Any, key: Any, text: Any) -> pa.Table:
+    kinds = pa.array(np.full(len(case), kind, object), pa.string()) if isinstance(kind, str) else kind
+    return pa.table({"case_id": case, "kind": kinds, "key": key, "text": text})
+
+
+STAGE = Stage("embed", 1, "ray", units, process)
