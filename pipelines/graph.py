@@ -43,7 +43,7 @@ def units(config: RunConfig) -> list[Unit]:
         options = graphs.parse_options(builder, config.graph.options.get(kind, {}))
         reads = tuple(dict.fromkeys(READS[table] for table in builder.INPUTS if READS[table] in made))
         settings = {"graph": kind, "version": builder.VERSION, "options": options.model_dump(mode="json")}
-        found.append(Unit(f"graph/{kind}", settings, reads, ("nodes", "edges")))
+        found.append(Unit(f"graph/{kind}", settings, reads, ("nodes", "edges", "merges")))
     return found
 
 
@@ -53,8 +53,8 @@ def process(inputs: Inputs, wanted: Sequence[Unit]) -> list[Output]:
     kind = unit.config["graph"]
     builder = graphs.load(kind)
     tables = {name: inputs.table(READS[name], name) for name in builder.INPUTS}
-    nodes, edges = builder.build(tables, graphs.parse_options(builder, unit.config["options"]))
-    return [Output({"nodes": nodes, "edges": edges})]
+    built = builder.build(tables, graphs.parse_options(builder, unit.config["options"]))
+    return [Output(built._asdict())]
 
 
-STAGE = Stage("graph", 1, "beam", units, process)
+STAGE = Stage("graph", 2, "beam", units, process)

@@ -142,6 +142,13 @@ class EvaluateConfig(Section):
 
     resamples: int = Field(10_000, ge=100, le=1_000_000, description="Bootstrap resamples and sign flips")
     seed: int = Field(7, ge=0, description="Seed of the resampling")
+    draw: Literal["auto", "case", "question"] = Field(
+        "auto", description="What the bootstrap draws; auto takes cases, or questions where there is one case alone"
+    )
+    baselines: tuple[str, ...] = Field(
+        ("bm25", "bm25-raw", "bm25-stem", "dense", "adaptivegraph", "gaama"),
+        description="Presets that all others are compared with, where they are run; else the first one is",
+    )
     ks: tuple[Count, ...] = Field((1, 3, 5, 10, 20), min_length=1, description="Cut-offs of recall and hit")
 
 

@@ -28,7 +28,7 @@ def notes(*rows):
 
 
 def build(*rows, **options):
-    return taggraph.build({"notes": notes(*rows)}, taggraph.Options(**options))
+    return taggraph.build({"notes": notes(*rows)}, taggraph.Options(**options))[:2]
 
 
 def node_rows(nodes):

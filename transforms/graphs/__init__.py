@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from schemas.errors import ConfigError, UsageError
 from schemas.ids import nearest
+from transforms.graphs._built import Built
 
 _GROUP = "tagloom.graphs"
 
@@ -40,8 +41,8 @@ class GraphKind(Protocol):
     INPUTS: tuple[str, ...]
     SEARCHED: tuple[str, ...]
 
-    def build(self, tables: Mapping[str, pa.Table], options: Any) -> tuple[pa.Table, pa.Table]:
-        """Return the `nodes` and `edges` tables of every case in the tables of one shard.
+    def build(self, tables: Mapping[str, pa.Table], options: Any) -> Built:
+        """Return the tables `nodes`, `edges` and `merges` of every case in the tables of one shard.
 
         File nodes are numbered in order of position within their case.
         """

@@ -31,8 +31,9 @@ import scipy
 from pydantic import BaseModel, ConfigDict, Field
 
 from schemas.errors import SchemaError
-from schemas.tables import NOTE_FIELDS
+from schemas.tables import NOTE_FIELDS, empty
 from schemas.tables import build as build_table
+from transforms.graphs._built import Built
 
 NAME = "taggraph"
 VERSION = 2
@@ -79,11 +80,11 @@ class Similar:
     candidates: int
 
 
-def build(tables: Mapping[str, pa.Table], options: Options) -> tuple[pa.Table, pa.Table]:
+def build(tables: Mapping[str, pa.Table], options: Options) -> Built:
     """Build the graphs of all cases of a `notes` table.
 
     Returns:
-        The `nodes` and `edges` tables.
+        The tables; nothing is merged.
 
     Raises:
         SchemaError: The rows of a case do not stand together.
@@ -139,7 +140,7 @@ def build(tables: Mapping[str, pa.Table], options: Options) -> tuple[pa.Table, p
     nodes = _node_table(
         case_names, node_case, local, case_starts, sizes, ids, topic_key, paths, tag_key, ontology_key, width
     )
-    return nodes, _edge_table(case_names, edges, case_starts, ids)
+    return Built(nodes, _edge_table(case_names, edges, case_starts, ids), empty("merges"))
 
 
 def similar_topics(topic: Ints, attribute: Ints, topics: int, options: Options) -> Similar:
