@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pipelines import rank
 from pipelines.stage import Inputs, Output, Stage, Unit
 from schemas.config import EvaluateConfig, RunConfig
+from transforms.contains import expecting
 from transforms.evaluate import summarise
 from transforms.metrics import question_metrics
 
@@ -30,10 +31,14 @@ def process(inputs: Inputs, wanted: Sequence[Unit]) -> list[Output]:
     (unit,) = wanted
     presets = [name.partition("/")[2] for name in unit.config["presets"]]
     if unit.name == JUDGED:
+        questions = inputs.table("questions", "questions")
+        columns = ["case_id", "interaction_id", "session_id", "message_ids"]
+        if expecting(questions):
+            columns += ["user_text", "assistant_text"]
         judged = question_metrics(
             {name: inputs.table(f"rank/{name}", "runs") for name in presets},
-            inputs.table("questions", "questions"),
-            inputs.table("ingest", "interactions", ["case_id", "interaction_id", "session_id", "message_ids"]),
+            questions,
+            inputs.table("ingest", "interactions", columns),
             ks=unit.config["ks"],
             depth=unit.config["depth"],
         )
@@ -43,4 +48,4 @@ def process(inputs: Inputs, wanted: Sequence[Unit]) -> list[Output]:
     return [Output(summarise(parts, presets, own))]
 
 
-STAGE = Stage("evaluate", 1, "ray", units, process)
+STAGE = Stage("evaluate", 2, "ray", units, process)

@@ -11,6 +11,7 @@ import fsspec
 import xxhash
 
 from schemas.errors import InputError, MissingDependencyError
+from transforms import formats
 
 UNKNOWN = ""
 """Format of a source that goes by the configuration."""
@@ -23,7 +24,8 @@ class Source:
     """One input file.
 
     Attributes:
-        name: Path relative to the input that named it; what tables and messages show.
+        name: Path relative to the input that named it, and at least as much of the path as a format goes by
+            (`transforms.formats.place`); what tables and messages show.
         uri: Where to open it.
         bytes: Its size; only so much is read, should it grow.
         digest: Hash of its content (on object stores: the store's own tag).
@@ -60,7 +62,7 @@ def find_sources(inputs: Iterable[str], *, format: str = UNKNOWN, without: str =
         fs, path = _filesystem(text)
         for name, file in _expand(fs, path, text):
             if not (without and file.startswith(without.rstrip("/") + "/")):
-                found.setdefault(fs.unstrip_protocol(file), (name, fs, file))
+                found.setdefault(fs.unstrip_protocol(file), (max(name, formats.place(file), key=len), fs, file))
     sources: list[Source] = []
     for uri, (name, fs, file) in sorted(found.items()):
         try:

@@ -1,8 +1,10 @@
 """Ranking metrics of every question, over whole run tables at once.
 
-Three levels judge the same ranking: the interactions themselves, the messages that they join, and the sessions that
-they are part of. Relevance is binary. Only the order of a list counts, never its scores, so a scorer that gives every
-document one score gains nothing. Values equal those of trec_eval (RR, R@k, Success@k, nDCG@10, AP).
+Several levels judge the same ranking: the interactions themselves, the messages that they join, and the sessions that
+they are part of, each against the gold that the source names; and the interactions against the texts that a question
+expects, all of them (`contains`) or any (`contains_any`). Relevance is binary. Only the order of a list counts, never
+its scores, so a scorer that gives every document one score gains nothing. Values equal those of trec_eval (RR, R@k,
+Success@k, nDCG@10, AP).
 """
 
 from __future__ import annotations
@@ -18,8 +20,12 @@ import pyarrow.compute as pc
 
 from schemas.errors import SchemaError
 from schemas.tables import build, empty
+from transforms.contains import Pairs, expecting, holders
 
-LEVELS = ("interaction", "message", "session")
+GOLD_LEVELS = ("interaction", "message", "session")
+"""Levels whose gold is named by id."""
+
+LEVELS = (*GOLD_LEVELS, "contains", "contains_any")
 """The levels at which a ranking is judged."""
 
 SESSION_DEPTH = 40
@@ -120,16 +126,16 @@ def question_metrics(
     """Judge every question under every preset, level and metric.
 
     A level judges the questions that have gold at that level; such a question counts 0 when the run lacks it. The
-    levels of interactions and messages see the rows with ``rank <= depth``. The level of sessions sees all rows, each
-    session at the place of its first interaction, cut at `SESSION_DEPTH`. Recall is measured against all distinct gold
-    ids of the question.
+    level of sessions sees all rows, each session at the place of its first interaction, cut at `SESSION_DEPTH`; the
+    other levels see the rows with ``rank <= depth``. Recall is measured against all distinct gold ids of the question.
+    At the levels `contains` and `contains_any`, gold are the interactions that `transforms.contains.holders` finds.
 
     Args:
         runs: Preset name to its rows of table `runs`, with the columns case_id, question_id, rank, interaction_id.
             A preset that found nothing has an empty table.
         questions: Table `questions`.
         interactions: Table `interactions`, at least case_id, interaction_id, session_id and message_ids, of the same
-            cases.
+            cases; where a question expects texts (`transforms.contains.expecting`), user_text and assistant_text too.
         ks: Cut-offs of recall and hit.
         depth: The ranking depth (`rank.depth`).
 
@@ -143,6 +149,8 @@ def question_metrics(
     question_keys = _keys(cases, questions, "question_id")
     row_keys = _keys(cases, interactions, "interaction_id")
     levels = _levels(cases, questions, interactions, row_keys)
+    if expecting(questions):
+        levels += [_contained(pairs, questions, interactions) for pairs in holders(questions, interactions)]
     names = metric_names(ks)
     parts: list[tuple[int, int, Ints, Floats]] = []
     for preset, name in enumerate(runs):
@@ -155,7 +163,7 @@ def question_metrics(
                 hits = level.hits(question[shallow], row[shallow], None)
             population = np.flatnonzero(level.gold)
             parts.append((preset, number, population, from_hits(*hits, level.gold, ks)[population]))
-    return _table(parts, tuple(runs), names, questions)
+    return _table(parts, tuple(runs), LEVELS[: len(levels)], names, questions)
 
 
 def _ranking(cases: Any, run: pa.Table, question_keys: Any, row_keys: Any, name: str) -> tuple[Ints, Ints, Ints]:
@@ -190,7 +198,7 @@ def _levels(cases: Any, questions: pa.Table, interactions: pa.Table, row_keys: A
     }
     case_of_question = pc.index_in(_strings(questions, "case_id"), value_set=cases)
     made = []
-    for level in LEVELS:
+    for level in GOLD_LEVELS:
         bounds, gold_ids = _flat(questions, f"gold_{level}_ids")
         asker = np.repeat(np.arange(questions.num_rows), np.diff(bounds))
         gold_keys = _join(case_of_question.take(pa.array(asker)), gold_ids)
@@ -204,8 +212,18 @@ def _levels(cases: Any, questions: pa.Table, interactions: pa.Table, row_keys: A
     return made
 
 
+def _contained(pairs: Pairs, questions: pa.Table, interactions: pa.Table) -> _Level:
+    question, row = pairs
+    count, size = np.bincount(question, minlength=questions.num_rows), max(interactions.num_rows, 1)
+    return _Level(np.arange(size + 1), np.arange(size), size, question * size + row, count)
+
+
 def _table(
-    parts: list[tuple[int, int, Ints, Floats]], presets: tuple[str, ...], names: tuple[str, ...], questions: pa.Table
+    parts: list[tuple[int, int, Ints, Floats]],
+    presets: tuple[str, ...],
+    levels: tuple[str, ...],
+    names: tuple[str, ...],
+    questions: pa.Table,
 ) -> pa.Table:
     if not parts:
         return empty("question_metrics")
@@ -215,7 +233,7 @@ def _table(
     about = questions.select(["case_id", "question_id", "question_type", "answerable"]).unify_dictionaries()
     columns = {name: about.column(name).combine_chunks().take(question) for name in about.column_names}
     columns["retriever"] = _coded(np.repeat([p[0] for p in parts], lengths), presets)
-    columns["level"] = _coded(np.repeat([p[1] for p in parts], lengths), LEVELS)
+    columns["level"] = _coded(np.repeat([p[1] for p in parts], lengths), levels)
     columns["metric"] = _coded(np.tile(np.arange(width), len(question) // width), names)
     columns["value"] = pa.array(np.concatenate([p[3].ravel() for p in parts]))
     return build("question_metrics", columns)

@@ -12,6 +12,7 @@ Unit = Literal["exchange", "message"]
 
 REJECT_REASONS = (
     "not_json",
+    "not_yaml",
     "not_an_object",
     "missing_field",
     "wrong_type",
@@ -100,7 +101,13 @@ class ReadContext:
 
 
 class Reader(Protocol):
-    """A format: one module in `transforms.formats` with these names at its top level."""
+    """A format: one module in `transforms.formats` with these names at its top level.
+
+    Two more may be there. ``PLACE``, a regular expression without anchors, matches the end of the paths of files whose
+    names say nothing by themselves, with the folders that the reader goes by: sources are then called by at least that
+    much. ``PARQUET = True`` makes the reader see Parquet files too: `sniff` is then shown ``PAR1`` and the paths of
+    the columns, one a line, and `read` gets a seekable stream.
+    """
 
     NAME: str
     VERSION: int

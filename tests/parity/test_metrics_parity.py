@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ir_measures import AP, RR, R, Success, nDCG
 
 from schemas.tables import build
-from transforms.metrics import LEVELS, SESSION_DEPTH, question_metrics
+from transforms.metrics import GOLD_LEVELS, SESSION_DEPTH, question_metrics
 
 KS = (1, 3, 5, 10, 20)
 MEASURES = {"mrr": RR, "ndcg@10": nDCG @ 10, "map": AP}
@@ -64,7 +64,7 @@ def test_equal_to_ir_measures(cases):
             "question_type": [""] * len(rows),
             "asked_at": [None] * len(rows),
             "answer": [None] * len(rows),
-            **{f"gold_{level}_ids": gold[level] for level in LEVELS},
+            **{f"gold_{level}_ids": gold[level] for level in GOLD_LEVELS},
             "expected_contains": [[]] * len(rows),
             "answerable": [True] * len(rows),
         },
@@ -86,7 +86,7 @@ def test_equal_to_ir_measures(cases):
         for r in question_metrics({"p": run}, questions, CORPUS, ks=KS, depth=DEPTH).to_pylist()
     }
     expected = {}
-    for level in LEVELS:
+    for level in GOLD_LEVELS:
         qrels = {r[1]: dict.fromkeys(gold[level][n], 1) for n, r in enumerate(rows) if gold[level][n]}
         # trec_eval breaks ties by itself, so each rank gets a score of its own.
         run_of = {r[1]: {d: -float(n) for n, d in enumerate(documents(r[0], r[3], level))} for r in rows}

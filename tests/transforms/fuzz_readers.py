@@ -7,14 +7,16 @@ import io
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC
 
+import yaml
 import zstandard
 
-from transforms.formats import READERS, read_source
+from transforms.formats import read_source
 from transforms.fragments import fragments
 from transforms.merge import merge
-from transforms.records import REJECT_REASONS, Reject
+from transforms.records import REJECT_REASONS, Question, Reject
 
 _TOKENS = [
     b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"\x00", b"\xff", b"\xc3", b"\xed\xa0\xbd", b"\\ud83d", b"\\u0000",
@@ -27,64 +29,117 @@ _VALUES = [
 ]  # fmt: skip
 
 
-def _elements(name: str, rng: random.Random) -> list[object]:
-    words = [
-        "tea",
-        "\u00e9t\u00e9",
-        'say "hi"',
-        "a\\b",
-        "{brace}",
-        "line\nfeed",
-        "\U0001f600",
-        "[x]",
-        "\u6771\u4eac",
-        "",
-    ]
-
-    def text() -> str:
-        return " ".join(rng.choice(words) for _ in range(rng.randint(1, 6))) + " ok"
-
-    made: list[object] = []
-    for k in range(rng.randint(2, 4)):
-        turns = [
-            {"role": rng.choice(["user", "assistant", "tool"]), "content": text()} for _ in range(rng.randint(1, 4))
-        ]
-        if name == "tagloom":
-            made.append({"case_id": f"case{k}", "session_id": "s", "started_at": "2024-01-02T03:04", "messages": turns})
-            if rng.random() < 0.5:
-                made[-1] = {"case_id": f"case{k}", "question_id": "q", "question": text(), "gold_session_ids": ["s"]}
-        elif name == "longmemeval":
-            made.append(
-                {
-                    "question_id": f"case{k}",
-                    "question_type": "t",
-                    "question": text(),
-                    "question_date": "2023/05/30 (Tue) 23:40",
-                    "answer": rng.choice(["a", 3, ["a", "b"]]),
-                    "answer_session_ids": ["s0"],
-                    "haystack_dates": ["2023/05/30 (Tue) 23:40", "2023/05/31 (Wed) 23:40"],
-                    "haystack_session_ids": ["s0", "s1"],
-                    "haystack_sessions": [turns, [{"role": "user", "content": text(), "has_answer": True}]],
-                }
-            )
-        else:
-            dialogue = [{"speaker": "Ann", "dia_id": f"D1:{n}", "text": text()} for n in range(3)]
-            made.append(
-                {
-                    "qa": [{"question": text(), "answer": 7, "evidence": ["D1:1"], "category": rng.randint(1, 5)}],
-                    "conversation": {
-                        "speaker_a": "Ann",
-                        "session_1_date_time": "1:56 pm on 8 May, 2023",
-                        "session_1": dialogue,
-                    },
-                    "sample_id": f"case{k}",
-                }
-            )
-    return made
+WORDS = [
+    *("tea", "\u00e9t\u00e9", 'say "hi"', "a\\b", "{brace}", "line\nfeed"),
+    *("\U0001f600", "[x]", "\u6771\u4eac", ""),
+]
 
 
-def _join(name: str, parts: list[bytes]) -> bytes:
-    return b"\n".join(parts) + b"\n" if name == "tagloom" else b"[" + b", ".join(parts) + b"]\n"
+def _text(rng: random.Random) -> str:
+    return " ".join(rng.choice(WORDS) for _ in range(rng.randint(1, 6))) + " ok"
+
+
+def _turns(rng: random.Random, roles: tuple[str, ...] = ("user", "assistant", "tool")) -> list[dict[str, str]]:
+    return [{"role": rng.choice(roles), "content": _text(rng)} for _ in range(rng.randint(1, 4))]
+
+
+def _tagloom(key: str, rng: random.Random) -> object:
+    if rng.random() < 0.5:
+        return {"case_id": key, "question_id": "q", "question": _text(rng), "gold_session_ids": ["s"]}
+    return {"case_id": key, "session_id": "s", "started_at": "2024-01-02T03:04", "messages": _turns(rng)}
+
+
+def _longmemeval(key: str, rng: random.Random) -> object:
+    return {
+        "question_id": key,
+        "question_type": "t",
+        "question": _text(rng),
+        "question_date": "2023/05/30 (Tue) 23:40",
+        "answer": rng.choice(["a", 3, ["a", "b"]]),
+        "answer_session_ids": ["s0"],
+        "haystack_dates": ["2023/05/30 (Tue) 23:40", "2023/05/31 (Wed) 23:40"],
+        "haystack_session_ids": ["s0", "s1"],
+        "haystack_sessions": [_turns(rng), [{"role": "user", "content": _text(rng), "has_answer": True}]],
+    }
+
+
+def _locomo(key: str, rng: random.Random) -> object:
+    dialogue = [{"speaker": "Ann", "dia_id": f"D1:{n}", "text": _text(rng)} for n in range(3)]
+    return {
+        "qa": [{"question": _text(rng), "answer": 7, "evidence": ["D1:1"], "category": rng.randint(1, 5)}],
+        "conversation": {"speaker_a": "Ann", "session_1_date_time": "1:56 pm on 8 May, 2023", "session_1": dialogue},
+        "sample_id": key,
+    }
+
+
+def _atant(key: str, rng: random.Random) -> object:
+    batches = [{"batch": n, "time": "Monday 9:00 AM", "user_input": _text(rng)} for n in range(3)]
+    asked = [{"question_id": "q1", "question": _text(rng), "expected_contains": ["tea", 7]}]
+    return {"story_id": key, "category": "t", "batches": batches, "questions": asked}
+
+
+def _beam(key: str, rng: random.Random) -> object:
+    turns = [[{**turn, "id": n} for n, turn in enumerate(_turns(rng))] for _ in range(2)]
+    turns[0][0]["time_anchor"] = "March-15-2024"
+    return {"batch_number": key, "time_anchor": None, "turns": turns}
+
+
+def _multihop(key: str, rng: random.Random) -> object:
+    context = [[f"title {n}", [_text(rng), _text(rng)]] for n in range(3)]
+    facts = [["title 0", 0], ["title 2", 1]]
+    return {"_id": key, "question": _text(rng), "answer": "a", "supporting_facts": facts, "context": context}
+
+
+def _sharegpt(key: str, rng: random.Random) -> object:
+    said = [{"from": rng.choice(["human", "gpt", "system"]), "value": _text(rng)} for _ in range(3)]
+    return {"id": key, "conversations": said}
+
+
+def _openai_messages(key: str, rng: random.Random) -> object:
+    call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    called = {"role": "assistant", "content": None, "tool_calls": [call]}
+    parts = {"role": "user", "content": [{"type": "text", "text": _text(rng)}, {"type": "image_url"}]}
+    return {"messages": [*_turns(rng, ("developer", "user")), parts, called], "user": key}
+
+
+def _wildchat(key: str, rng: random.Random) -> object:
+    said = [{**turn, "turn_identifier": 1, "toxic": False, "timestamp": None} for turn in _turns(rng)]
+    return {"conversation_hash": key, "timestamp": "2023-04-09T00:02:53Z", "conversation": said, "hashed_ip": "ip"}
+
+
+def _lmsys(key: str, rng: random.Random) -> object:
+    return {"conversation_id": key, "model": "m", "conversation": _turns(rng), "turn": 1, "redacted": False}
+
+
+MAKERS: dict[str, Callable[[str, random.Random], object]] = {
+    "tagloom": _tagloom,
+    "longmemeval": _longmemeval,
+    "locomo": _locomo,
+    "atant": _atant,
+    "beam": _beam,
+    "multihop": _multihop,
+    "sharegpt": _sharegpt,
+    "openai_messages": _openai_messages,
+    "wildchat": _wildchat,
+    "lmsys": _lmsys,
+}
+"""Make one element of a format, in whose records its key is the case, session or question."""
+
+LINES = ("tagloom", "openai_messages", "wildchat", "lmsys")
+"""Formats that are fuzzed as one element a line; the others, YAML apart, as an array."""
+
+
+def _packed(name: str, element: object, *, ascii: bool) -> bytes:
+    if name == "atant":
+        return yaml.safe_dump(element, allow_unicode=not ascii, sort_keys=False).encode()
+    return json.dumps(element, ensure_ascii=ascii).encode()
+
+
+def _frame(name: str) -> tuple[bytes, bytes, bytes]:
+    """What stands before, between and after the elements of a file."""
+    if name == "atant":
+        return b"", b"\n---\n", b"\n"
+    return (b"", b"\n", b"\n") if name in LINES else (b"[", b", ", b"]\n")
 
 
 def _scratch(data: bytes, rng: random.Random) -> bytes:
@@ -131,12 +186,13 @@ def fuzz(count: int, seed: int) -> dict[str, int]:
     rng = random.Random(seed)
     told: Counter[str] = Counter()
     for number in range(count):
-        name = sorted(READERS)[number % len(READERS)]
+        name = sorted(MAKERS)[number % len(MAKERS)]
         kind = ("scratch_one", "scratch_one", "odd_value", "odd_value", "cut", "scratch_all", "packed", "encoding")[
             rng.randrange(8)
         ]
-        elements = _elements(name, rng)
-        parts = [json.dumps(one, ensure_ascii=rng.random() < 0.5).encode() for one in elements]
+        elements = [MAKERS[name](f"case{k}", rng) for k in range(rng.randint(2, 4))]
+        parts = [_packed(name, one, ascii=rng.random() < 0.5) for one in elements]
+        before, between, after = _frame(name)
         cases = {f"case{k}" for k in range(len(parts))}
         expected = set(cases)
         hurt = rng.randrange(len(parts))
@@ -144,17 +200,17 @@ def fuzz(count: int, seed: int) -> dict[str, int]:
             parts[hurt] = _scratch(parts[hurt], rng)
             expected = cases - {f"case{hurt}"}
         elif kind == "odd_value":
-            odd = _replace(json.loads(parts[hurt]), rng)
-            parts[hurt] = json.dumps(odd).encode()
+            odd = _replace(json.loads(json.dumps(elements[hurt])), rng)
+            parts[hurt] = _packed(name, odd, ascii=True)
             expected = cases - {f"case{hurt}"}
-        data = _join(name, parts)
+        data = before + between.join(parts) + after
         if kind == "cut":
             at = rng.randrange(len(data))
-            ends, place = [], 0 if name == "tagloom" else 1
+            ends, place = [], len(before)
             for part in parts:
                 place += len(part)
                 ends.append(place)
-                place += 1 if name == "tagloom" else 2
+                place += len(between)
             data = data[:at]
             expected = {f"case{k}" for k, end in enumerate(ends) if end <= at}
         elif kind == "scratch_all":
@@ -176,15 +232,17 @@ def _check(name: str, data: bytes, expected: set[str], places: int, number: int,
     reading = read_source(io.BytesIO(data), "fuzz", name, "auto", UTC)
     records = list(reading.records)
     rejects = [one for one in records if isinstance(one, Reject)]
-    found = {one.case_id for one in records if not isinstance(one, Reject)}
+    kept = [one for one in records if not isinstance(one, Reject)]
+    found = {one.case_id for one in kept}
+    found |= {one.question_id if isinstance(one, Question) else one.session_id for one in kept}
     where = f"input {number} ({name}, {kind}): {data!r}"
     assert expected <= found, f"lost {expected - found} in {where}"
     assert records or not data.strip(b" \t\r\n\x00\xef\xbb\xbf,[]"), f"nothing came of {where}"
     assert all(one.reason in REJECT_REASONS for one in rejects), where
     groups = list(fragments(records, "fuzz", reading.unit, 2, 500))
     assert not places or len({one.offset for one in records}) == places, f"an element left no trace in {where}"
-    for shard in (0, 1) if number % 16 < len(READERS) else ():
+    for shard in (0, 1) if number % 16 < 3 else ():
         merged = merge([group[shard] for group in groups if shard in group])
-        kept = merged.interactions.num_rows + merged.questions.num_rows + merged.rejects.num_rows
-        assert kept or not any(shard in group for group in groups), where
+        rows = merged.interactions.num_rows + merged.questions.num_rows + merged.rejects.num_rows
+        assert rows or not any(shard in group for group in groups), where
     return len(records) - len(rejects), len(rejects)

@@ -41,12 +41,11 @@ def line(*messages, **more):
 
 
 def test_formats_are_found_by_listing_modules():
-    assert sorted(READERS) == ["locomo", "longmemeval", "tagloom"]
-    assert {name: reader.UNIT for name, reader in READERS.items()} == {
-        "locomo": "message",
-        "longmemeval": "exchange",
-        "tagloom": "exchange",
-    }
+    folder = Path(formats.__file__).parent
+    assert len(READERS) == len([path for path in folder.glob("[a-z]*.py") if path.stem != "__init__"])
+    units = {name: reader.UNIT for name, reader in READERS.items()}
+    assert units["locomo"] == units["multihop"] == "message"
+    assert units["tagloom"] == units["beam"] == units["openai_messages"] == "exchange"
 
 
 @pytest.mark.parametrize(("head", "name"), [(TAGLOOM, "tagloom"), (LONGMEM, "longmemeval"), (LOCOMO, "locomo")])
@@ -101,9 +100,14 @@ def test_unknown_names_suggest_the_nearest():
 
 
 @pytest.mark.parametrize("data", [b"", b" \n\t\r\n", b"\xef\xbb\xbf", gzip.compress(b""), zstandard.compress(b" ")])
-@pytest.mark.parametrize("format", ["auto", "tagloom", "longmemeval", "locomo"])
+@pytest.mark.parametrize("format", ["auto", *READERS])
 def test_blank_files_hold_no_records(data, format):
     assert read(data, format)[0] == []
+
+
+@pytest.mark.parametrize("data", [b"[]", b" [\n]\n"])
+def test_an_empty_array_holds_no_records(data):
+    assert read(data)[0] == []
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])

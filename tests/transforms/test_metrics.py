@@ -3,10 +3,13 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from schemas.config import EvaluateConfig
 from schemas.errors import SchemaError
 from schemas.tables import build, validate
+from transforms.contains import expecting, holders
 from transforms.evaluate import evaluate, summarise
 from transforms.metrics import from_hits, metric_names, question_metrics
 
@@ -37,7 +40,7 @@ def questions(rows):
             "gold_session_ids": [r.get("sessions", []) for r in rows],
             "gold_message_ids": [r.get("messages", []) for r in rows],
             "gold_interaction_ids": [r.get("gold", []) for r in rows],
-            "expected_contains": [[]] * len(rows),
+            "expected_contains": [r.get("expected", []) for r in rows],
             "answerable": [r.get("answerable", True) for r in rows],
         },
     )
@@ -252,3 +255,105 @@ def test_small_blocks_change_nothing(monkeypatch):
     monkeypatch.setattr("transforms.significance._CHUNK", 50)
     again = evaluate(runs, asked, corpus, config, 10)
     assert all(again[name].equals(whole[name]) for name in whole)
+
+
+def told(*rows):
+    """Interactions with texts: (case, id, user text, assistant text)."""
+    table = interactions([(case, "s", key, [key]) for case, key, *_ in rows])
+    for name, column in (("user_text", 2), ("assistant_text", 3)):
+        table = table.append_column(name, pa.array([row[column] for row in rows], pa.large_string()))
+    return table
+
+
+STORY = told(
+    ("a", "i1", "Miso the CAT moved to Bern.", "Lovely."),
+    ("a", "i2", "My cat sleeps.", "On a chair in Bern?"),
+    ("a", "i3", "The car is red.", ""),
+    ("b", "i1", "A cat in Bern, but not mine.", ""),
+)
+
+
+def test_expected_texts_strict_and_permissive_by_hand():
+    asked = questions([{"case": "a", "id": "q", "expected": ["Cat", "bern", "CAT", ""]}, {"case": "a", "id": "none"}])
+    ranked = run([("a", "q", 1, "i3"), ("a", "q", 2, "i2"), ("a", "q", 3, "i1")])
+    got = question_metrics({"p": ranked}, asked, STORY, ks=KS, depth=2)
+    validate("question_metrics", got)
+    assert {(r["question_id"], r["level"]) for r in got.to_pylist()} == {("q", "contains"), ("q", "contains_any")}
+    # i1 and i2 hold both texts, in whatever part and case; the row past the depth does not count.
+    for level in ("contains", "contains_any"):
+        assert values(got, level=level) == pytest.approx(
+            {
+                **{"mrr": 1 / 2, "recall@1": 0, "recall@3": 1 / 2, "hit@1": 0, "hit@3": 1, "map": 1 / 4},
+                "ndcg@10": (1 / math.log2(3)) / (1 + 1 / math.log2(3)),
+            }
+        )
+
+
+def test_strict_relevance_asks_for_all_texts_in_one_interaction():
+    asked = questions(
+        [
+            {"case": "a", "id": "one", "expected": ["cat", "sleeps"]},
+            {"case": "a", "id": "apart", "expected": ["sleeps", "red"]},
+            {"case": "a", "id": "nowhere", "expected": ["parrot"]},
+            {"case": "elsewhere", "id": "q", "expected": ["cat"]},
+            {"case": "b", "id": "blank", "expected": [""]},
+        ]
+    )
+    ranked = run([("a", q, n, f"i{n}") for q in ("one", "apart", "nowhere") for n in (1, 2, 3)])
+    got = question_metrics({"p": ranked}, asked, STORY, ks=KS, depth=10)
+    mrr = {(r["question_id"], r["level"]): r["value"] for r in got.to_pylist() if r["metric"] == "mrr"}
+    assert mrr == {("one", "contains"): 1 / 2, ("one", "contains_any"): 1.0, ("apart", "contains_any"): 1 / 2}
+
+
+@pytest.mark.parametrize(
+    ("expected", "said"),
+    [("STRASSE", "strasse 5"), ("\u0130zmir", "i\u0307zmir"), ("\u039f\u0394\u039f\u03a3", "\u03bf\u03b4\u03bf\u03c2")],
+)
+def test_texts_are_compared_in_lower_case_as_python_makes_it(expected, said):
+    asked = questions([{"case": "a", "id": "q", "expected": [expected]}])
+    got = question_metrics(
+        {"p": run([("a", "q", 1, "i1")])}, asked, told(("a", "i1", said, ""), ("a", "i2", "x", "")), ks=KS, depth=10
+    )
+    assert values(got, level="contains")["mrr"] == 1.0
+
+
+@given(st.lists(st.lists(st.text("aAbB\u00df ", max_size=4), max_size=3), min_size=1, max_size=4), st.data())
+@settings(deadline=None, max_examples=60)
+def test_holders_are_those_of_plain_python(expected, data):
+    texts = data.draw(st.lists(st.tuples(st.sampled_from("xy"), st.text("aAbB\u00df ", max_size=8)), max_size=6))
+    cases = [data.draw(st.sampled_from("xyz")) for _ in expected]
+    rows = told(*((case, f"i{n}", text, "") for n, (case, text) in enumerate(texts)))
+    wishes = list(zip(cases, expected, strict=True))
+    asked = questions([{"case": case, "id": f"q{n}", "expected": some} for n, (case, some) in enumerate(wishes)])
+    strict, permissive = holders(asked, rows)
+    for pairs, held in ((strict, all), (permissive, any)):
+        wanted = [
+            (q, r)
+            for q, (case, some) in enumerate(wishes)
+            for r, (of, text) in enumerate(texts)
+            if of == case and any(some) and held(one.lower() in text.lower() for one in some if one)
+        ]
+        assert list(zip(*(a.tolist() for a in pairs), strict=True)) == wanted
+    assert expecting(asked) == any(any(some) for some in expected)
+
+
+def test_a_corpus_without_expected_texts_keeps_its_bytes():
+    asked = questions([{"case": "a", "id": "q", "gold": ["i1"]}])
+    got = question_metrics({"p": run([("a", "q", 1, "i1")])}, asked, CORPUS, ks=KS, depth=10)
+    assert got["level"].chunk(0).dictionary.to_pylist() == ["interaction", "message", "session"]
+
+
+def test_means_and_comparisons_of_expected_texts():
+    asked = questions([{"case": c, "id": "q", "expected": ["cat", "bern"]} for c in "ab"])
+    runs = {
+        "up": run([("a", "q", 1, "i1"), ("b", "q", 1, "i1")]),
+        "down": run([("a", "q", 1, "i3"), ("a", "q", 2, "i2"), ("b", "q", 1, "i1")]),
+    }
+    out = evaluate(runs, asked, STORY, EvaluateConfig(ks=KS, resamples=100), 10)
+    means = {
+        (r["retriever"], r["level"]): r["mean"]
+        for r in out["metrics"].to_pylist()
+        if (r["scope"], r["metric"]) == ("all", "mrr")
+    }
+    assert means == {(p, level): m for p, m in (("up", 1.0), ("down", 0.75)) for level in ("contains", "contains_any")}
+    assert {r["level"] for r in out["comparisons"].to_pylist()} == {"contains", "contains_any"}

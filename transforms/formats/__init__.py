@@ -6,6 +6,7 @@ import gzip
 import importlib
 import io
 import pkgutil
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import zstandard
 
 from schemas.errors import InputError
 from schemas.ids import nearest
+from transforms.formats import _parquet
 from transforms.records import ReadContext, Reader, Record, Reject, Unit
 from transforms.text import text_stream
 
@@ -75,8 +77,8 @@ def detect(head: bytes, name: str) -> Reader:
     """Find the format of a file by its first bytes.
 
     Args:
-        head: The first 64 KiB, decompressed, as UTF-8. White space alone counts as the ``tagloom`` format, so that an
-            empty file is a source without records.
+        head: The first 64 KiB, decompressed, as UTF-8. White space alone counts as the ``tagloom`` format, and an empty
+            array that no reader claims as ``longmemeval``, so that an empty file is a source without records.
         name: The file's name, for readers that go by it and for the error.
 
     Raises:
@@ -87,12 +89,28 @@ def detect(head: bytes, name: str) -> Reader:
     fitting = [reader for reader in readers().values() if reader.sniff(head, name)]
     if len(fitting) == 1:
         return fitting[0]
+    if not fitting and b"".join(head.split()) == b"[]":
+        return READERS["longmemeval"]
     known = ", ".join(readers())
     if fitting:
         message = f"fits more than one format: {', '.join(reader.NAME for reader in fitting)}"
     else:
         message = f"is of no known format (known: {known})"
     raise InputError(message, where=name, remedy="Name its format: --format NAME. docs/formats.md describes them.")
+
+
+def place(path: str) -> str:
+    """Return the end of a file's path that a format goes by, because the file's name says nothing by itself.
+
+    Args:
+        path: The path, steps separated by ``/``.
+
+    Returns:
+        The longest end that the `PLACE` of a reader matches, from the beginning of a step on; empty if none does.
+    """
+    patterns = (getattr(reader, "PLACE", "") for reader in readers().values())
+    found = (re.search(rf"(?:^|(?<=/))(?:{pattern})$", path) for pattern in patterns if pattern)
+    return max((one.group() for one in found if one), key=len, default="")
 
 
 def versions(format: str) -> dict[str, int]:
@@ -237,6 +255,8 @@ def read_source(
 ) -> Reading:
     """Open a source: decompress, decode, find the format, and stream its records.
 
+    A Parquet file is no text: it goes undecoded, and through a temporary file, to a reader that has `PARQUET`.
+
     Args:
         stream: Bytes as stored.
         source: Its name, as rows will carry it.
@@ -249,9 +269,15 @@ def read_source(
         InputError: The format or the encoding is not known.
     """
     guarded = _Guarded(decompress(stream, source))
-    decoded, encoding = text_stream(cast(BinaryIO, io.BufferedReader(guarded, 1 << 20)), encoding)
-    head = cast(io.BufferedReader, decoded).peek(HEAD)[:HEAD]
-    if guarded.fault and not head.strip():
+    buffered = io.BufferedReader(guarded, 1 << 20)
+    decoded: BinaryIO
+    if parquet := buffered.peek(4).startswith(_parquet.MAGIC):
+        decoded, encoding = _parquet.spool(cast(BinaryIO, buffered)), "utf-8"
+        head = _parquet.head(decoded)
+    else:
+        decoded, encoding = text_stream(cast(BinaryIO, buffered), encoding)
+        head = cast(io.BufferedReader, decoded).peek(HEAD)[:HEAD]
+    if not head.strip() and (guarded.fault or parquet):
         # Nothing came out at all: whichever reader, the one record is the reject.
         reader = READERS["tagloom"] if format == "auto" else named(format)
     else:
@@ -259,11 +285,22 @@ def read_source(
     context = ReadContext(source, timezone)
     if encoding != "utf-8":
         context.repairs["transcoded_source"] += 1
-    records = _records(reader, decoded, context, guarded)
+    unreadable = ""
+    if parquet and not head:
+        unreadable = "a Parquet file that is damaged or cut"
+    elif parquet and not getattr(reader, "PARQUET", False):
+        unreadable = f"a Parquet file, which cannot be read as {reader.NAME}"
+    records = _records(reader, decoded, context, guarded, unreadable)
     return Reading(reader, reader.UNIT if unit == "auto" else unit, encoding, context, records)
 
 
-def _records(reader: Reader, stream: BinaryIO, context: ReadContext, guarded: _Guarded) -> Iterator[Record]:
-    yield from reader.read(stream, context)
+def _records(
+    reader: Reader, stream: BinaryIO, context: ReadContext, guarded: _Guarded, unreadable: str
+) -> Iterator[Record]:
+    with stream:
+        if unreadable:
+            yield Reject("unreadable", unreadable)
+        else:
+            yield from reader.read(stream, context)
     if guarded.fault is not None:
         yield Reject(guarded.fault[0], guarded.fault[1])

@@ -17,6 +17,7 @@ from transforms.formats._fields import (
     reject,
     text_list,
 )
+from transforms.formats._head import first_keys
 from transforms.jsonstream import lines
 from transforms.records import Message, Question, ReadContext, Record, Session, Unit
 from transforms.timestamps import parse_time
@@ -30,7 +31,8 @@ _MARK = re.compile(rb'(?<!\\)"(?:messages|question)"\s*:')
 def sniff(head: bytes, name: str) -> bool:
     """True when some line is an object with ``case_id`` and ``messages`` or ``question``: the first may be broken."""
     lines_ = (line.strip() for line in head.splitlines())
-    return any(line.startswith(b"{") and b'"case_id"' in line and _MARK.search(line) for line in lines_)
+    likely = (line for line in lines_ if line.startswith(b"{") and b'"case_id"' in line and _MARK.search(line))
+    return any("case_id" in keys and keys & {"messages", "question"} for keys in map(first_keys, likely))
 
 
 def read(stream: BinaryIO, context: ReadContext) -> Iterator[Record]:
