@@ -1,8 +1,9 @@
-"""Stage extract: interactions -> notes, and what else an engine is asked for, on Ray.
+"""Stage extract: interactions -> notes, and what else an engine is asked for or an extractor can tell, on Ray.
 
-Unit ``extract`` makes the notes; ``extract/TASK`` is one further task of an engine each, so that adding one leaves the
-others as they are. Where an extractor is for some cases only (``extract.cases``), the configuration of a shard without
-any of them is that of the extractor of the rest: its parts keep their keys.
+Unit ``extract`` makes the notes; ``extract/TASK`` is one further task each, so that adding one leaves the others as
+they are. They are those that an engine is asked for, or all that an extractor can do with its options. Where an
+extractor is for some cases only (``extract.cases``), the configuration of a shard without any of them is that of the
+extractor of the rest: its parts keep their keys.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +26,7 @@ from schemas.ids import canonical_json, fingerprint, nearest, shard_of
 from schemas.tables import empty
 from transforms import asking, engines, extractors, prompts, replies, tasks
 from transforms.asking import Question, ask_all, cases_at_once
+from transforms.extractors import Filled
 from transforms.prompts import Prompt
 
 NOTES = "notes"
@@ -51,8 +53,7 @@ def units(config: RunConfig) -> list[Unit]:
                 remedy="Add it: extract.tasks: [notes, ...]",
             )
     found = []
-    # What any of the extractors is asked for; cases of the others have no rows there.
-    for name in _in_order([name for one in variants(config.extract) for name in one.tasks]):
+    for name in all_tasks(config.extract):
         task = tasks.load(name)
         unit, _ = task.READS
         setting, runtime = _variant(config.extract, name)
@@ -67,6 +68,56 @@ def units(config: RunConfig) -> list[Unit]:
             )
         )
     return found
+
+
+def all_tasks(extract: ExtractConfig) -> list[str]:
+    """Return what any of the extractors does, in order; cases of the others have no rows there.
+
+    Raises:
+        ConfigError, UsageError: A setting is not valid.
+    """
+    return _in_order([name for one in variants(extract) for name in _tasks_of(one)])
+
+
+def _tasks_of(extract: ExtractConfig) -> Sequence[str]:
+    """Return the tasks of one extractor: those that an engine is asked for, or all that the options allow."""
+    if is_engine(extract):
+        return extract.tasks
+    _known(extract)
+    offered = list(extractors.tasks_of(extract.extractor, extract.options))
+    made = "notes alone" if len(offered) == 1 else f"{', '.join(offered)} with these options"
+    for task in extract.tasks:
+        if task not in offered:
+            raise ConfigError(
+                f"extractor '{extract.extractor}' makes {made}, not {task}",
+                where="extract.tasks",
+                remedy=f"Leave it out, or choose an engine: {', '.join(engines.names())}.",
+            )
+    return offered
+
+
+def _known(extract: ExtractConfig) -> None:
+    """Check that there is such an extractor, and that it is not told what only engines need.
+
+    Raises:
+        ConfigError, UsageError: It is not so.
+    """
+    known = extractors.names()
+    if extract.extractor not in known:
+        close = nearest(extract.extractor, [*known, *engines.names()])
+        raise UsageError(
+            f"no extractor and no engine is called '{extract.extractor}'",
+            where="extract.extractor",
+            remedy=(f"Did you mean '{close}'? " if close else "")
+            + f"Extractors: {', '.join(known)}; engines: {', '.join(engines.names())}.",
+        )
+    if extract.model is not None or extract.prompt is not None:
+        raise ConfigError(
+            f"extractor '{extract.extractor}' asks no model",
+            where="extract.model" if extract.model is not None else "extract.prompt",
+            remedy=f"Leave it out, or choose an engine: --set extract.extractor=NAME, one of "
+            f"{', '.join(engines.names())}.",
+        )
 
 
 def _in_order(names: Sequence[str]) -> list[str]:
@@ -143,35 +194,12 @@ def _chosen(extract: ExtractConfig, task: str) -> tuple[tuple[tuple[str, ...], M
 
 def _setting(extract: ExtractConfig, task: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return one extractor's configuration, and what it needs to run that its output does not depend on."""
-    if not is_engine(extract):
-        if task != NOTES:
-            if task in extract.tasks:
-                raise ConfigError(
-                    f"extractor '{extract.extractor}' makes notes alone, not {task}",
-                    where="extract.tasks",
-                    remedy=f"Choose an engine: {', '.join(engines.names())}.",
-                )
-            return {"extractor": None}, {}
-        known = extractors.names()
-        if extract.extractor not in known:
-            close = nearest(extract.extractor, [*known, *engines.names()])
-            raise UsageError(
-                f"no extractor and no engine is called '{extract.extractor}'",
-                where="extract.extractor",
-                remedy=(f"Did you mean '{close}'? " if close else "")
-                + f"Extractors: {', '.join(known)}; engines: {', '.join(engines.names())}.",
-            )
-        if extract.model is not None or extract.prompt is not None:
-            raise ConfigError(
-                f"extractor '{extract.extractor}' asks no model",
-                where="extract.model" if extract.model is not None else "extract.prompt",
-                remedy=f"Leave it out, or choose an engine: --set extract.extractor=NAME, one of "
-                f"{', '.join(engines.names())}.",
-            )
-        own = extractors.fingerprint_parts(extract.extractor, dict(extract.options))
-        return {"extractor": own, "ontology_window": extract.ontology_window}, {}
-    if task not in extract.tasks:
+    if task not in _tasks_of(extract):
         return {"extractor": None}, {}
+    if not is_engine(extract):
+        own = extractors.fingerprint_parts(extract.extractor, extract.options, task)
+        # Notes alone may go by the ontology; their configuration is what it was before there were other tasks.
+        return {"extractor": own, **({"ontology_window": extract.ontology_window} if task == NOTES else {})}, {}
     engine, made = engine_of(extract), tasks.load(task)
     prompt = prompts.chosen(extract.tasks, extract.prompt)[task]
     window = extract.ontology_window if "vocabulary" in prompts.placeholders(prompt) else 0
@@ -194,13 +222,15 @@ async def process(inputs: Inputs, wanted: Sequence[Unit]) -> list[Output]:
     (unit,) = wanted
     task = tasks.load(unit.name.partition("/")[2] or NOTES)
     source = inputs.table(*task.READS)
-    made: list[dict[str, pa.Table]] = []
+    made: list[Mapping[str, pa.Table]] = []
+    counted: Counter[str] = Counter()
     for setting, rows in _split(unit.config, source):
-        made.append(await _make(inputs, unit, task, setting, rows))
-    tables = made[0] if len(made) == 1 else _joined(made, source)
-    for name in tables:
-        tables[name] = tables[name].unify_dictionaries()
-    stats: dict[str, int] = {}
+        filled = await _make(inputs, unit, task, setting, rows)
+        made.append(filled.tables)
+        counted.update(filled.stats)
+    joined = made[0] if len(made) == 1 else _joined(made, source)
+    tables = {name: joined[name].unify_dictionaries() for name in unit.outputs}
+    stats: dict[str, int] = dict(sorted(counted.items()))
     status = tables["notes" if "notes" in tables else "outcomes"]
     counts = Counter(pc.cast(status["status"], "string").to_pylist())
     stats |= {f"{'notes' if task.NAME == NOTES else 'pieces'}_{name}": n for name, n in sorted(counts.items())}
@@ -232,17 +262,14 @@ def _joined(made: Sequence[Mapping[str, pa.Table]], source: pa.Table) -> dict[st
     return tables
 
 
-async def _make(
-    inputs: Inputs, unit: Unit, task: tasks.Task, setting: Mapping[str, Any], rows: pa.Table
-) -> dict[str, pa.Table]:
+async def _make(inputs: Inputs, unit: Unit, task: tasks.Task, setting: Mapping[str, Any], rows: pa.Table) -> Filled:
     own = setting["extractor"]
     if own is None:
-        return {name: empty(name) for name in unit.outputs}
+        return Filled({name: empty(name) for name in unit.outputs})
     if "task" not in setting:
-        notes = await _extractor(canonical_json(own)).extract(rows, setting["ontology_window"])
-        _check_rows(rows, notes, own["name"])
+        found = await _extract(task, own, setting.get("ontology_window", 0), rows)
         room().counts["pieces.other"] += rows.num_rows
-        return {"notes": notes}
+        return found
     needs = unit.runtime[fingerprint(setting)]
     engine, prompt = Engine(**needs["engine"]), Prompt(**needs["prompt"])
     cases = task.cases(rows)
@@ -255,7 +282,7 @@ async def _make(
         setting["temperature"],
     )
     if not cases:
-        return task.tables(rows, cases, [])
+        return Filled(task.tables(rows, cases, []))
     here = room()
     write_identity(inputs.store.storage, engine.journal, dict(engine.identity))
     journal = Journal(inputs.store.storage, engine.journal, shard_of(cases[0].case_id, inputs.store.shards))
@@ -267,16 +294,29 @@ async def _make(
         await journal.flush()
         raise
     await journal.finish()
-    return task.tables(rows, cases, results)
+    return Filled(task.tables(rows, cases, results))
+
+
+async def _extract(task: tasks.Task, own: Mapping[str, Any], ontology_window: int, rows: pa.Table) -> Filled:
+    """Let an extractor do a task for some rows."""
+    extractor = _extractor(canonical_json(own))
+    if task.NAME == NOTES:
+        notes = await extractor.extract(rows, ontology_window)
+        _check_rows(rows, notes, own["name"])
+        return Filled({"notes": notes})
+    from transforms.extractors._filled import complete
+
+    filled = await extractor.fill(task.NAME, rows)
+    return Filled(complete(own["name"], task, rows, filled), filled.stats)
 
 
 @lru_cache(maxsize=4)
-def _extractor(identity: bytes) -> extractors.Extractor:
+def _extractor(identity: bytes) -> extractors.TaskExtractor:
     """Make an extractor once a process; its identity holds the hashes of its files, which may change."""
     import orjson
 
     own: Mapping[str, Any] = orjson.loads(identity)
-    return extractors.make(own["name"], own["options"])
+    return cast(extractors.TaskExtractor, extractors.make(own["name"], own["options"]))
 
 
 def _check_rows(interactions: pa.Table, notes: pa.Table, name: str) -> None:

@@ -10,16 +10,19 @@ import orjson
 
 from schemas.errors import UsageError
 from transforms.records import Question, Session
-from transforms.synth_cases import Case
+from transforms.synth_cases import Case, Record, Truth
 
 MAX_SIZE = 10_000_000
 """Interactions that can be asked for."""
+
+TRUTH = ".truth"
+"""Folder of the ground truth, beside the logs; a run that takes the folder as its input passes hidden ones over."""
 
 _FILE_BYTES = 256_000_000
 
 
 def records(size: int, seed: int = 0, cases: int | None = None) -> Iterator[Session | Question]:
-    """Generate a corpus, case after case; the questions of a chapter follow its sessions.
+    """Generate a corpus, case after case; the questions of a chapter follow its sessions. `write` adds the truth.
 
     The content of a case depends on the seed, its number and its size only. Memory does not grow with the size.
 
@@ -35,6 +38,10 @@ def records(size: int, seed: int = 0, cases: int | None = None) -> Iterator[Sess
     Raises:
         UsageError: The size is not within 1 to `MAX_SIZE`, or there are more cases than interactions.
     """
+    return (record for record in _made(size, seed, cases) if not isinstance(record, Truth))
+
+
+def _made(size: int, seed: int, cases: int | None) -> Iterator[Record]:
     cases = default_cases(size) if cases is None else cases
     if not 1 <= size <= MAX_SIZE:
         raise UsageError(f"size is {size}", where="synth", remedy=f"Give 1 to {MAX_SIZE:,} interactions.")
@@ -55,7 +62,8 @@ def write(
 ) -> dict[str, Any]:
     """Write a corpus as Tagloom JSONL: ``sessions-00000.jsonl``, ... (256 MB each at most) and ``questions.jsonl``.
 
-    Same arguments, same bytes.
+    The ground truth goes to ``.truth/entities.jsonl`` and ``.truth/relations.jsonl``, rows of the tables of those names
+    for corpora of the unit ``exchange``. Same arguments, same bytes.
 
     Args:
         target: Folder, as a path or any fsspec URI.
@@ -65,31 +73,40 @@ def write(
         overwrite: Replace a synthetic corpus that is there.
 
     Returns:
-        ``files`` (paths, the question file last), and the numbers of ``cases``, ``sessions``, ``interactions`` and
-        ``questions``.
+        ``files`` (paths, the question file last), ``truth`` (paths: entities, relations), and the numbers of ``cases``,
+        ``sessions``, ``interactions`` and ``questions``.
 
     Raises:
         UsageError: The target holds a corpus and `overwrite` is not set, or the numbers are out of range.
     """
     import fsspec
 
-    made = records(size, seed, cases)
+    made = _made(size, seed, cases)
     fs, root = fsspec.core.url_to_fs(target)
+    truth = [f"{root}/{TRUTH}/{name}.jsonl" for name in ("entities", "relations")]
     old = sorted(fs.glob(f"{root}/sessions-*.jsonl") + fs.glob(f"{root}/questions.jsonl"))
     if old and not overwrite:
         raise UsageError(f"already holds {len(old)} files of a corpus", where=target, remedy="Give --overwrite.")
-    for path in old:
+    for path in [*old, *filter(fs.exists, truth)]:
         fs.rm_file(path)
-    fs.makedirs(root, exist_ok=True)
+    fs.makedirs(f"{root}/{TRUTH}", exist_ok=True)
     files: list[str] = []
     counts = [0, 0, 0]
     out: Any = None
     left = 0
-    with fs.open(f"{root}/questions.jsonl", "wb") as asked:
+    with (
+        fs.open(f"{root}/questions.jsonl", "wb") as asked,
+        fs.open(truth[0], "wb") as entities,
+        fs.open(truth[1], "wb") as relations,
+    ):
         for record in made:
             if isinstance(record, Question):
                 asked.write(question_line(record))
                 counts[2] += 1
+                continue
+            if isinstance(record, Truth):
+                entities.writelines(entity_lines(record))
+                relations.writelines(relation_lines(record))
                 continue
             line = session_line(record)
             if left < len(line):
@@ -107,11 +124,30 @@ def write(
     sessions, interactions, questions = counts
     return {
         "files": files,
+        "truth": truth,
         "cases": cases,
         "sessions": sessions,
         "interactions": interactions,
         "questions": questions,
     }
+
+
+def entity_lines(truth: Truth) -> list[bytes]:
+    """Return the people, places and things that an interaction names, as lines of the table ``entities``."""
+    return [_line(truth, title=title, kind=kind, attributes=[], role="user") for title, kind in truth.entities]
+
+
+def relation_lines(truth: Truth) -> list[bytes]:
+    """Return the introduction or recommendation that an interaction tells, as lines of the table ``relations``."""
+    return [
+        _line(truth, source=source, target=target, kind=kind, attributes=[f"venue: {venue}"] if venue else [])
+        for source, target, kind, venue in truth.relations
+    ]
+
+
+def _line(truth: Truth, **fields: Any) -> bytes:
+    line = {"case_id": truth.case_id, "interaction_id": truth.interaction_id, **fields}
+    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def session_line(session: Session) -> bytes:

@@ -3,6 +3,7 @@
 Every case is the log of one user: small talk with an assistant, and between it chains of events. A introduces B to
 the user at a venue; B introduces C at another one and recommends a book; C recommends a book. Multi-hop questions name
 one end of a chain and ask for the other; beyond the first hop, the evidence shares no content word with the question.
+With the logs comes the truth that they tell: who and what each interaction names, who introduced and recommended what.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ _ASKED = 8
 _DRAWS = 8
 _EPOCH = datetime(2014, 1, 6, 7, tzinfo=UTC)
 
+KINDS = {"p": "person", "w": "place", "x": "thing"}
+"""Slot of a mention -> kind of what it names."""
+
 _SLOT = re.compile(r"\{(\w)\}")
 _Banks = dict[str, tuple[str, ...]]
 _Frame = tuple[str, str]
@@ -40,6 +44,24 @@ class Event(NamedTuple):
     cue: str
     text: str
     place: int
+
+
+class Truth(NamedTuple):
+    """What one interaction tells of the world, as the generator knows it.
+
+    Attributes:
+        interaction_id: Id that the interaction has where a user's message and its answer are one (unit ``exchange``).
+        entities: (full name, kind) of the people, places and things that it names, in order, each once.
+        relations: (source, target, kind, venue or "") of the event that it tells, if any.
+    """
+
+    case_id: str
+    interaction_id: str
+    entities: tuple[tuple[str, str], ...]
+    relations: tuple[tuple[str, str, str, str], ...]
+
+
+Record = Session | Question | Truth
 
 
 def _raw(*key: int) -> np.random.PCG64:
@@ -74,16 +96,17 @@ _TOPICS: tuple[_Banks, ...] = tuple(
 )
 
 
-def _sentence(frames: tuple[_Frame, ...], banks: _Banks, bits: int) -> str:
+def _sentence(frames: tuple[_Frame, ...], banks: _Banks, bits: int) -> tuple[str, list[tuple[str, str]]]:
+    """Return a sentence, and (slot, word) of each slot."""
     bits, number = divmod(bits, len(frames))
     text, slots = frames[number]
     chosen = []
     for slot in slots:
         bank = banks[slot]
         bits, number = divmod(bits, len(bank))
-        chosen.append(bank[number])
-    made = text % tuple(chosen)
-    return made[0].upper() + made[1:]
+        chosen.append((slot, bank[number]))
+    made = text % tuple(word for _, word in chosen)
+    return made[0].upper() + made[1:], chosen
 
 
 class Case:
@@ -109,12 +132,12 @@ class Case:
         self.sessions = 0
         self.questions = 0
 
-    def records(self) -> Iterator[Session | Question]:
-        """Yield the sessions and questions of each chapter."""
+    def records(self) -> Iterator[Record]:
+        """Yield the sessions of each chapter, each with the truth of its interactions, then its questions."""
         for first in range(0, self.size, CHAPTER):
             yield from self._chapter(first, min(CHAPTER, self.size - first))
 
-    def _chapter(self, first: int, size: int) -> Iterator[Session | Question]:
+    def _chapter(self, first: int, size: int) -> Iterator[Record]:
         bits = _raw(*self.key, first + 1)
         chains = 0 if size < 4 else max(1, size // _PER_CHAIN)
         # No two chapters of a case share a name.
@@ -131,6 +154,7 @@ class Case:
         known = (*people, *(person.split()[0] for person in people))
         names = {"p": known, "w": tuple(venues), "x": tuple(books)}
         topics = tuple({**banks, **names} for banks in _TOPICS)
+        full = {person.split()[0]: person for person in people}
         at: list[tuple[str, str, datetime]] = []
         done = 0
         while done < size:
@@ -140,13 +164,17 @@ class Case:
             late = (draws[done * _DRAWS] >> 8) % (self.seconds // self.size)
             moment = self.start + timedelta(seconds=self.seconds * (first + done) // self.size + late)
             messages = []
+            truths = []
             for place in range(done, done + length):
-                user, assistant = _exchange(draws, place, topics, told.get(place))
+                user, assistant, mentions = _exchange(draws, place, topics, told.get(place))
                 own = f"{session_id}:{2 * (place - done)}"
                 messages.append(Message("user", user, None, None, own))
                 messages.append(Message("assistant", assistant, None, None, f"{session_id}:{2 * (place - done) + 1}"))
                 at.append((session_id, own, moment))
+                named = [(full.get(word, word), KINDS[slot]) for slot, word in mentions if slot in KINDS]
+                truths.append(_truth(self.case_id, f"{session_id}/{place - done}", told.get(place), named))
             yield Session(self.case_id, session_id, messages, moment)
+            yield from (truth for truth in truths if truth.entities)
             done += length
         for n, chain in enumerate(plots[:_ASKED]):
             for asked in _questions(chain, people[_PEOPLE * n + 3], at, bits):
@@ -226,23 +254,40 @@ def _places(plots: list[list[Event]], size: int, bits: np.random.PCG64) -> dict[
     return told
 
 
-def _exchange(draws: list[int], place: int, topics: tuple[_Banks, ...], event: Event | None) -> tuple[str, str]:
+def _exchange(
+    draws: list[int], place: int, topics: tuple[_Banks, ...], event: Event | None
+) -> tuple[str, str, list[tuple[str, str]]]:
+    """Return what user and assistant say, and (slot, word) of what the user's second sentence mentions."""
     at = place * _DRAWS
     pick = draws[at + 1]
     pick, number = divmod(pick, len(topics))
     banks = topics[number]
-    user = [_sentence(_USER, banks, draws[at + 2])]
+    user = [_sentence(_USER, banks, draws[at + 2])[0]]
+    mentions: list[tuple[str, str]] = []
     pick, number = divmod(pick, 10)
     if event is not None:
         user.insert(number % 2, event.text)
     elif number < 4:
-        user.append(_sentence(_MENTION, banks, draws[at + 3]))
+        text, mentions = _sentence(_MENTION, banks, draws[at + 3])
+        user.append(text)
     elif number < 8:
-        user.append(_sentence(_USER, banks, draws[at + 3]))
-    assistant = [_sentence(_ASSISTANT, banks, draws[at + 4])]
+        user.append(_sentence(_USER, banks, draws[at + 3])[0])
+    assistant = [_sentence(_ASSISTANT, banks, draws[at + 4])[0]]
     for n in range(pick % 3):
-        assistant.append(_sentence(_ASSISTANT, banks, draws[at + 5 + n]))
-    return " ".join(user), " ".join(assistant)
+        assistant.append(_sentence(_ASSISTANT, banks, draws[at + 5 + n])[0])
+    return " ".join(user), " ".join(assistant), mentions
+
+
+def _truth(case_id: str, interaction_id: str, event: Event | None, named: list[tuple[str, str]]) -> Truth:
+    if event is None:
+        return Truth(case_id, interaction_id, tuple(dict.fromkeys(named)), ())
+    if event.venue:
+        named = [(event.who, "person"), (event.what, "person"), (event.venue, "place")]
+        relation = (event.who, event.what, "introduced", event.venue)
+    else:
+        named = [(event.who, "person"), (event.what, "thing")]
+        relation = (event.who, event.what, "recommended", "")
+    return Truth(case_id, interaction_id, tuple(named), (relation,))
 
 
 def _questions(

@@ -89,14 +89,19 @@ def test_same_arguments_same_bytes_and_another_seed_another_corpus(tmp_path):
     first = write(str(tmp_path / "a"), 700, 3, 2)
     again = write(str(tmp_path / "b"), 700, 3, 2)
     other = write(str(tmp_path / "c"), 700, 4, 2)
-    assert {k: v for k, v in first.items() if k != "files"} == {k: v for k, v in again.items() if k != "files"}
-    assert first["interactions"] == 700
+
+    def counts(made):
+        return {name: count for name, count in made.items() if isinstance(count, int)}
 
     def digest(folder):
-        return [hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted((tmp_path / folder).iterdir())]
+        files = sorted(p for p in (tmp_path / folder).rglob("*") if p.is_file())
+        return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
 
+    assert counts(first) == counts(again)
+    assert first["interactions"] == 700
     assert digest("a") == digest("b")
-    assert digest("a") != digest("c")
+    assert set(digest("a")) == {"sessions-00000.jsonl", "questions.jsonl", "entities.jsonl", "relations.jsonl"}
+    assert all(digest("a")[name] != digest("c")[name] for name in digest("c"))
     assert other["questions"] == first["questions"]
 
 
@@ -142,7 +147,70 @@ def test_files_are_split_by_bytes(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="already holds"):
         write(str(tmp_path / "many"), 50)
     write(str(tmp_path / "many"), 50, overwrite=True)
-    assert len(list((tmp_path / "many").iterdir())) == 2
+    assert {p.name for p in (tmp_path / "many").iterdir()} == {"sessions-00000.jsonl", "questions.jsonl", ".truth"}
+    assert "s0000030" not in (tmp_path / "many" / ".truth" / "entities.jsonl").read_text()
+
+
+def told(folder, name):
+    return [json.loads(line) for line in (folder / ".truth" / f"{name}.jsonl").read_text().splitlines()]
+
+
+def test_the_truth_names_all_that_the_logs_name_and_nothing_else(tmp_path):
+    write(str(tmp_path), 4_500, 6, 2)
+    texts = {}
+    for line in (tmp_path / "sessions-00000.jsonl").read_text().splitlines():
+        one = json.loads(line)
+        for n, message in enumerate(one["messages"][::2]):
+            texts[one["case_id"], f"{one['session_id']}/{n}"] = message["content"]
+    named = defaultdict(list)
+    for row in told(tmp_path, "entities"):
+        assert list(row) == ["case_id", "interaction_id", "title", "kind", "attributes", "role"]
+        named[row["case_id"], row["interaction_id"]].append((row["title"], row["kind"]))
+    assert set(named) <= set(texts)
+    banks = {
+        "person": words.FIRST_NAMES,
+        "place": words.VENUE_KINDS,
+        "thing": words.TITLE_SECOND,
+    }
+    for key, text in texts.items():
+        found = {kind: {w for w in re.findall(r"\w+", text) if w in bank} for kind, bank in banks.items()}
+        for kind, mentioned in found.items():
+            titles = [title for title, one in named[key] if one == kind]
+            # People are also called by their first name; the truth has them in full.
+            part = {"person": 0, "place": -1, "thing": -1}[kind]
+            assert sorted(title.split()[part] for title in titles) == sorted(mentioned), (key, text)
+            assert all(kind == "person" or title in text for title in titles)
+    full = defaultdict(set)
+    for (case, _), titles in named.items():
+        for title, kind in titles:
+            if kind == "person":
+                full[case, title.split()[0]].add(title)
+    assert all(" " in title for titles in full.values() for title in titles)
+
+
+def test_the_true_relations_are_the_chains_of_the_questions(tmp_path):
+    write(str(tmp_path), 1_200, 4, 2)
+    met, book = defaultdict(dict), {}
+    for row in told(tmp_path, "relations"):
+        assert list(row) == ["case_id", "interaction_id", "source", "target", "kind", "attributes"]
+        if row["kind"] == "introduced":
+            (venue,) = row["attributes"]
+            met[row["case_id"]][row["source"], venue.removeprefix("venue: ")] = row["target"]
+        else:
+            assert (row["kind"], row["attributes"]) == ("recommended", [])
+            book[row["case_id"], row["source"]] = row["target"]
+    chains = 0
+    for line in (tmp_path / "questions.jsonl").read_text().splitlines():
+        asked = json.loads(line)
+        # Venues are named "ADJECTIVE NOUN KIND"; the chain goes on from who was met there.
+        way = re.match(r"(.+) took me to the (.+)\. Through the person", asked["question"])
+        if way:
+            case = asked["case_id"]
+            second = met[case][way[1], way[2]]
+            third = next(target for (source, _), target in met[case].items() if source == second)
+            assert book[case, third] == asked["answer"]
+            chains += 1
+    assert chains > 5
 
 
 def test_any_fsspec_target():
@@ -151,6 +219,7 @@ def test_any_fsspec_target():
     made = write("memory://synth-test", 20, 1, 1)
     fs = fsspec.filesystem("memory")
     assert fs.exists("/synth-test/questions.jsonl")
+    assert [fs.exists(path) for path in made["truth"]] == [True, True]
     assert made["cases"] == 1
 
 

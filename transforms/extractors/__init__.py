@@ -1,7 +1,8 @@
-"""Extractors: interactions in, notes out.
+"""Extractors: interactions in, notes out, and on request the tables of further tasks.
 
 Each module of this package whose name has no leading underscore is an extractor. Third parties add theirs as an
-entry point of the group ``tagloom.extractors`` that names a module. Such a module has the names of `Module`.
+entry point of the group ``tagloom.extractors`` that names a module. Such a module has the names of `Module`; one that
+makes more than notes has those of `TaskModule` as well.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,7 +25,25 @@ if TYPE_CHECKING:
 
 GROUP = "tagloom.extractors"
 
+NOTES = "notes"
+"""The task that every extractor does."""
+
 _EXTRAS = {"spacy": "spacy"}
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What an extractor made for a task.
+
+    Attributes:
+        tables: Table -> its rows: those of the task (`transforms.tasks.Task.TABLES`) but ``outcomes``. Cases are in
+            the order of the source; ``concepts`` has its rows.
+        stats: What was counted on the way, such as rows that could not be used; each count is of the cases of the
+            source alone.
+    """
+
+    tables: Mapping[str, pa.Table]
+    stats: Mapping[str, int] = field(default_factory=dict)
 
 
 class Extractor(Protocol):
@@ -64,6 +84,34 @@ class Module(Protocol):
         Raises:
             MissingDependencyError: An optional library or model is not installed.
             InputError: A file that the options name cannot be used.
+        """
+        ...
+
+
+class TaskExtractor(Extractor, Protocol):
+    """What `make` gives where the module has `tasks`."""
+
+    async def fill(self, task: str, source: pa.Table) -> Filled:
+        """Make the tables of a task other than notes.
+
+        Args:
+            task: One of those that the module's `tasks` gave.
+            source: What the task reads (`transforms.tasks.Task.READS`): rows of whole cases, interactions or facts.
+        """
+        ...
+
+
+class TaskModule(Module, Protocol):
+    """What the module of an extractor that makes more than notes has besides."""
+
+    def tasks(self, options: Any) -> Mapping[str, BaseModel]:
+        """Return the tasks that are done with these options, each with the options that its tables depend on.
+
+        The fingerprint of a task's tables holds those options and the hashes of their files, nothing else. Where
+        notes are not among the tasks, they depend on all options.
+
+        Raises:
+            ConfigError: The options do not go together.
         """
         ...
 
@@ -134,20 +182,42 @@ def make(name: str, options: Mapping[str, Any]) -> Extractor:
     return module.make(options_of(module, options))
 
 
-def fingerprint_parts(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an extractor's output depends on besides its input: name, version, options and file hashes.
+def tasks_of(name: str, options: Mapping[str, Any]) -> dict[str, BaseModel]:
+    """Return the tasks that an extractor does, notes first, each with the options that its tables depend on.
 
     Raises:
-        UsageError, ConfigError: As `load` and `options_of`.
+        UsageError, ConfigError: As `load` and `options_of`, or the module names a task that there is not.
+    """
+    from transforms import tasks
+
+    module: Any = load(name)
+    checked = options_of(module, options)
+    offered = {NOTES: checked} | (dict(module.tasks(checked)) if hasattr(module, "tasks") else {})
+    for task in offered:
+        if task not in tasks.names():
+            raise ConfigError(
+                f"extractor '{name}' offers '{task}', which is no task",
+                where="extract.extractor",
+                remedy=f"Its module's 'tasks' may give: {', '.join(tasks.names())}.",
+            )
+    return offered
+
+
+def fingerprint_parts(name: str, options: Mapping[str, Any], task: str = NOTES) -> dict[str, Any]:
+    """Return what a task's tables depend on besides their source: extractor, version, options and file hashes.
+
+    Args:
+        name: The extractor.
+        options: Its options.
+        task: One of `tasks_of`.
+
+    Raises:
+        UsageError, ConfigError: As `tasks_of`.
         InputError: A file that the options name cannot be read.
     """
+    own: Any = tasks_of(name, options)[task]
     module = load(name)
-    checked: Any = options_of(module, options)
-    parts: dict[str, Any] = {
-        "name": module.NAME,
-        "version": module.VERSION,
-        "options": checked.model_dump(mode="json"),
-    }
-    if hasattr(checked, "file_hashes"):
-        parts["files"] = checked.file_hashes()
+    parts: dict[str, Any] = {"name": module.NAME, "version": module.VERSION, "options": own.model_dump(mode="json")}
+    if hasattr(own, "file_hashes"):
+        parts["files"] = own.file_hashes()
     return parts

@@ -1,186 +1,181 @@
-"""Notes that exist already: a notes table, or LoCoMo's own observations.
+"""What exists already: tables of one's own, LoCoMo's observations, HippoRAG's open triples.
 
-With ``notes``, rows of a Parquet notes table are taken over by case_id and interaction_id. With ``observations``,
-each fact that LoCoMo's annotators drew from a message becomes part of that message's note: its text is the summary,
-its speaker is `who`, and the lexical extractor's fields are read from the fact's text.
+Notes come from a notes table, from the observations, or from the lexical extractor, so that every preset runs. The
+tables of further tasks (facts, reflections, entities, triples) are filled with what the given files hold of the
+interactions at hand. docs/extractors.md describes the files.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import fsspec
-import numpy as np
-import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from schemas import tables
-from schemas.errors import InputError, TagloomError
-from transforms.extractors._notes import Found, build, join, summarise
+from schemas.errors import ConfigError
+from transforms.extractors import Filled
+from transforms.extractors import _replay_observations as observations
+from transforms.extractors import _replay_openie as openie
+from transforms.extractors import _replay_rows as rows
+from transforms.extractors._replay_files import digest, read_table
+from transforms.extractors._replay_notes import none, of_observations, of_table
 from transforms.extractors.lexical import VERSION as RULES
-from transforms.extractors.lexical import tag_fields
+from transforms.extractors.lexical import extract
 
 NAME = "replay"
-VERSION = 100 * RULES + 2
-"""Its fields come from the rules of `lexical`."""
+VERSION = 100 * RULES + 3
+"""Its tags and concepts come from the rules of `lexical`."""
 
-_NO_ENTRY = "the replayed file has no entry for this interaction"
+_TABLES = ("notes", "facts", "concepts", "reflections", "entities", "relations", "triples")
+_FILES = (*_TABLES, "observations", "openie")
+
+
+def _table(name: str) -> Any:
+    return Field(None, min_length=1, description=f"Rows of the table '{name}', Parquet or JSON lines (path or URI)")
 
 
 class Options(BaseModel):
-    """Exactly one of the two is given."""
+    """At least one is given."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    notes: str | None = Field(None, min_length=1, description="Parquet file of the table 'notes' (path or URI)")
-    observations: str | None = Field(None, min_length=1, description="LoCoMo JSON file (path or URI)")
+    notes: str | None = _table("notes")
+    facts: str | None = _table("facts")
+    concepts: str | None = _table("concepts")
+    reflections: str | None = _table("reflections")
+    entities: str | None = _table("entities")
+    relations: str | None = _table("relations")
+    triples: str | None = _table("triples")
+    observations: str | None = Field(None, min_length=1, description="LoCoMo JSON file: facts, concepts and notes")
+    openie: str | None = Field(None, min_length=1, description="OpenIE JSON file of HippoRAG: triples and entities")
+    notes_from: Literal["lexical", "empty"] | None = Field(
+        None, description="Who makes the notes; none takes those of the files, or else lexical"
+    )
 
     @model_validator(mode="after")
-    def _one(self) -> Options:
-        if (self.notes is None) == (self.observations is None):
-            raise ValueError("give either 'notes' or 'observations'")
+    def _sound(self) -> Options:
+        if not self.model_dump(exclude_none=True):
+            raise ValueError(f"give at least one of {', '.join(_FILES)}")
+        for one, other in (
+            ("facts", "observations"),
+            ("entities", "openie"),
+            ("triples", "openie"),
+            ("notes", "notes_from"),
+        ):
+            if getattr(self, one) is not None and getattr(self, other) is not None:
+                raise ValueError(f"give either '{one}' or '{other}'")
         return self
 
-    @field_validator("notes", "observations")
+    @field_validator(*_FILES)
     @classmethod
     def _absolute(cls, value: str | None) -> str | None:
         """Make a local path mean the same file to workers, whose current directory is another."""
         return value if value is None or "://" in value else str(Path(value).absolute())
 
     def file_hashes(self) -> dict[str, str]:
-        """Return the BLAKE2b-128 digest of the file, by option."""
-        option = "notes" if self.notes is not None else "observations"
-        digest = hashlib.blake2b(digest_size=16)
-        uri = self.notes or self.observations or ""
-        try:
-            with fsspec.open(uri, "rb") as stream:
-                while block := stream.read(1 << 20):
-                    digest.update(block)
-        except (OSError, ValueError, ImportError) as error:
-            raise _unreadable(uri, error) from error
-        return {option: digest.hexdigest()}
+        """Return the BLAKE2b-128 digest of each file, by option."""
+        return {name: digest(uri) for name in _FILES if (uri := getattr(self, name)) is not None}
 
 
-def _unreadable(uri: str, error: Exception) -> TagloomError:
-    return InputError(
-        f"cannot be read: {error}", where=uri, remedy="Check the path in extract.options and the access to it."
-    )
-
-
-class NotesReplay:
-    """Takes over the rows of a notes table."""
-
-    def __init__(self, notes: pa.Table) -> None:
-        self._notes = notes
-        self._places = {key: i for i, key in enumerate(_keys(notes))}
-
-    async def extract(self, interactions: pa.Table, ontology_window: int) -> pa.Table:
-        """Return the replayed notes; the ontology is not used."""
-        places = pa.array([self._places.get(key) for key in _keys(interactions)], type=pa.int64())
-        blank = build(
-            interactions, {}, pa.array([""] * interactions.num_rows, type=pa.string()), _errors(interactions.num_rows)
-        )
-        found = self._notes.take(places)
-        columns = {}
-        for name in blank.column_names:
-            if name in ("case_id", "interaction_id"):
-                columns[name] = blank[name]
-                continue
-            plain = [
-                c.cast(c.type.value_type) if pa.types.is_dictionary(c.type) else c for c in (found[name], blank[name])
-            ]
-            columns[name] = pc.if_else(pc.is_valid(places), *plain)
-        return tables.build("notes", columns)
-
-
-def _keys(table: pa.Table) -> list[tuple[str, str]]:
-    cases = table["case_id"].cast(pa.string()).to_pylist()
-    return list(zip(cases, table["interaction_id"].to_pylist(), strict=True))
-
-
-def _errors(count: int) -> pa.Array:
-    return pa.array([_NO_ENTRY] * count, type=pa.string())
-
-
-class ObservationReplay:
-    """Makes notes of LoCoMo's observations."""
-
-    def __init__(self, facts: Mapping[tuple[str, str], list[tuple[str, str]]]) -> None:
-        self._facts = facts
-
-    async def extract(self, interactions: pa.Table, ontology_window: int) -> pa.Table:
-        """Return notes of the facts about each interaction's messages; the ontology is not used."""
-        cases = interactions["case_id"].cast(pa.string()).to_pylist()
-        texts, rows, speakers = [], [], []
-        for row, (case, messages) in enumerate(zip(cases, interactions["message_ids"].to_pylist(), strict=True)):
-            facts = [fact for message in messages for fact in self._facts.get((case, message), ())]
-            texts.append(" ".join(dict.fromkeys(text for _, text in facts)))
-            rows += [row] * len(facts)
-            speakers += [speaker for speaker, _ in facts]
-        source = pa.array(texts, type=pa.large_string())
-        fields = tag_fields(source, interactions)
-        told = np.array([bool(text) for text in texts], dtype=bool)
-        # Who took part is known of every message; without a fact that alone makes no note.
-        fields = {f: _only(found, told) for f, found in fields.items()}
-        names = Found(np.array(rows, dtype=np.int64), pa.array(speakers, type=pa.string()))
-        fields["who"] = join(names, fields["who"])
-        return build(interactions, fields, summarise(source), _errors(interactions.num_rows))
-
-
-def _only(found: Found, wanted: np.ndarray[Any, np.dtype[np.bool_]]) -> Found:
-    kept = wanted[found.rows]
-    return Found(found.rows[kept], found.tags.filter(pa.array(kept)))
-
-
-def make(options: Options) -> NotesReplay | ObservationReplay:
-    """Read the file and make the extractor.
+def tasks(options: Options) -> dict[str, Options]:
+    """Return the tasks that the given files fill, each with the options that it depends on.
 
     Raises:
-        InputError: The file cannot be read, or is not what the option says.
+        ConfigError: There are reflections, but no facts that they rest on.
     """
-    if options.notes is not None:
-        return NotesReplay(_read_notes(options.notes))
-    return ObservationReplay(_read_observations(options.observations or ""))
+    source = "notes" if options.notes is not None else "observations" if options.observations is not None else None
+    if options.notes_from is not None or source is None:
+        offered = {"notes": Options(notes_from=options.notes_from or "lexical")}  # type: ignore[call-arg]
+    else:
+        offered = {"notes": _part(options, source)}
+    for task, files in (
+        ("facts", ("facts", "concepts", "observations")),
+        ("reflections", ("reflections",)),
+        ("entities", ("entities", "relations", "openie")),
+        ("triples", ("triples", "openie")),
+    ):
+        if any(getattr(options, name) is not None for name in files):
+            offered[task] = _part(options, *files)
+    if "reflections" in offered and options.facts is None and options.observations is None:
+        raise ConfigError(
+            "reflections rest on facts, and none are given",
+            where="extract.options.reflections",
+            remedy="Give the facts too: extract.options.facts (or observations).",
+        )
+    return offered
 
 
-def _read_notes(uri: str) -> pa.Table:
-    try:
-        with fsspec.open(uri, "rb") as stream:
-            table = pq.read_table(stream)
-        missing = [name for name in tables.schema("notes").names if name not in table.column_names]
-        if missing:
-            raise InputError(f"is no notes table: it lacks {', '.join(missing)}", where=uri)
-        return tables.build("notes", {name: table[name] for name in tables.schema("notes").names})
-    except (OSError, ValueError, ImportError, pa.ArrowException) as error:
-        raise _unreadable(uri, error) from error
-    except TagloomError as error:
-        raise InputError(error.message, where=uri, remedy="Give a Parquet file of the table 'notes'.") from error
+def _part(options: Options, *names: str) -> Options:
+    return Options.model_validate({name: getattr(options, name) for name in names})
 
 
-def _read_observations(uri: str) -> dict[tuple[str, str], list[tuple[str, str]]]:
-    try:
-        with fsspec.open(uri, "rb") as stream:
-            cases = orjson.loads(stream.read())
-    except (OSError, ValueError, ImportError) as error:
-        raise _unreadable(uri, error) from error
-    facts: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    try:
-        for case in cases:
-            for session in case["observation"].values():
-                for speaker, entries in session.items():
-                    for text, evidence in entries:
-                        for message in evidence if isinstance(evidence, list) else [evidence]:
-                            facts.setdefault((case["sample_id"], str(message)), []).append((speaker, str(text)))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"has no LoCoMo observations ({type(error).__name__}: {error})",
-            where=uri,
-            remedy="Give a file with 'sample_id' and 'observation' in each conversation, such as locomo10.json.",
-        ) from error
-    return facts
+class Replay:
+    """Takes over what the files hold; they are read when it is made."""
+
+    def __init__(self, options: Options) -> None:
+        self._notes_from = options.notes_from
+        self._own: Mapping[str, pa.Table] = {
+            name: read_table(name, uri) for name in _TABLES if (uri := getattr(options, name)) is not None
+        }
+        self._observed = None if options.observations is None else observations.read(options.observations)
+        self._openie = None if options.openie is None else openie.read(options.openie)
+
+    async def extract(self, interactions: pa.Table, ontology_window: int) -> pa.Table:
+        """Return the notes; the ontology is not used."""
+        if self._notes_from == "empty":
+            return none(interactions)
+        if self._notes_from is None and "notes" in self._own:
+            return of_table(self._own["notes"], interactions)
+        if self._notes_from is None and self._observed is not None:
+            return of_observations(self._observed, interactions)
+        return extract(interactions)
+
+    async def fill(self, task: str, source: pa.Table) -> Filled:
+        """Return the tables of a task, with counts of the rows that found no place (docs/extractors.md)."""
+        if task == "facts":
+            return self._facts(source)
+        if task == "reflections":
+            return rows.reflections(self._own["reflections"], source)
+        if task == "entities":
+            return self._entities(source)
+        if self._openie is not None:
+            return self._openie.fill_triples(source)
+        return rows.one_each("triples", self._own["triples"], source)
+
+    def _facts(self, source: pa.Table) -> Filled:
+        if self._observed is not None:
+            made = self._observed.fill(source)
+        elif "facts" in self._own:
+            made = rows.facts(self._own["facts"], source)
+            told = rows.labelled(source, rows.concepts_of_facts(made.tables["facts"], source))
+            made = Filled({**made.tables, "concepts": told}, made.stats)
+        else:
+            made = Filled({"facts": tables.empty("facts")})
+        return _with(made, rows.concepts(self._own["concepts"], source)) if "concepts" in self._own else made
+
+    def _entities(self, source: pa.Table) -> Filled:
+        nothing = Filled({"entities": tables.empty("entities"), "relations": tables.empty("relations")})
+        made = nothing if self._openie is None else self._openie.fill_entities(source)
+        for name in ("entities", "relations"):
+            if name in self._own:
+                made = _with(made, rows.one_each(name, self._own[name], source))
+        return _with(made, rows.with_ends(made.tables["entities"], made.tables["relations"], source))
+
+
+def _with(made: Filled, more: Filled) -> Filled:
+    stats = dict(made.stats)
+    for name, count in more.stats.items():
+        stats[name] = stats.get(name, 0) + count
+    return Filled({**made.tables, **more.tables}, stats)
+
+
+def make(options: Options) -> Replay:
+    """Read the files and make the extractor.
+
+    Raises:
+        InputError: A file cannot be read, or is not what its option says.
+    """
+    return Replay(options)
