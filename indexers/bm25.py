@@ -37,7 +37,8 @@ def bm25_weights(
 
     ``idf = ln(N - df + 0.5) - ln(df + 0.5)``; where that is negative, `epsilon` times the mean idf of all terms of
     the case (negative ones included), as in rank-bm25 0.2.2 (Trotman, Puurula, Burgess, ADCS 2014). An idf of
-    exactly 0 becomes 1e-12. With `idf_form` ``lucene`` it is ``ln(1 + (N - df + 0.5) / (df + 0.5))``, never negative.
+    exactly 0 becomes 1e-12. With `idf_form` ``lucene`` it is ``ln(1 + (N - df + 0.5) / (df + 0.5))``, never
+    negative; with ``fts5`` it is 1e-6 where it is not above 0, as in SQLite.
     """
     documents = np.diff(postings.document_offsets)
     rows = np.diff(postings.term_offsets)
@@ -46,6 +47,8 @@ def bm25_weights(
     if idf_form == "lucene":
         return Bm25Weights(np.log1p((documents[case] - df + 0.5) / (df + 0.5)), _norm(postings, k1, b), k1)
     idf = np.log(documents[case] - df + 0.5) - np.log(df + 0.5)
+    if idf_form == "fts5":
+        return Bm25Weights(np.where(idf > 0, idf, 1e-6), _norm(postings, k1, b), k1)
     mean = np.bincount(case, weights=idf, minlength=postings.cases) / np.maximum(rows, 1)
     idf = np.where(idf < 0, epsilon * mean[case], idf)
     idf[idf == 0] = _ZERO_IDF

@@ -11,10 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexers import csr, ppr
+from indexers import csr, ppr, vectors
 from indexers.csr import Ints
 from indexers.postings import Postings, from_table
 from indexers.regroup import grouped
+from indexers.vectors import Vectors
 from schemas.errors import SchemaError
 
 TableOf = Callable[[str, str], pa.Table]
@@ -25,20 +26,16 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Vectors:
-    """Vectors of the cases of a shard.
+class Embedded:
+    """Vectors of the cases of a shard, and what each stands for.
 
     Attributes:
-        offsets: (cases + 1,) where the rows of each case begin.
-        matrix: (rows, dimensions) float32.
-        keys: (rows,) what each row stands for.
-        kinds: (rows,) of what kind that is.
+        vectors: The vectors.
+        keys: (n,) key of each.
     """
 
-    offsets: Ints
-    matrix: Singles
+    vectors: Vectors
     keys: pa.Array
-    kinds: pa.Array
 
 
 @dataclass
@@ -106,7 +103,7 @@ class Shard:
         key = ("walk", kind, weights, undirected, hub)
         return self.once(key, lambda: ppr.walk(self.graphs(kind), dict(weights), undirected=undirected, hub_above=hub))
 
-    def vectors(self, unit: str) -> Vectors:
+    def vectors(self, unit: str) -> Embedded:
         """Return the vectors of a unit.
 
         Raises:
@@ -142,22 +139,15 @@ class Shard:
             )
         return made
 
-    def _vectors(self, unit: str) -> Vectors:
+    def _vectors(self, unit: str) -> Embedded:
         table = self.table_of(unit, "vectors")
-        names = _plain(table["case_id"])
-        place = pc.index_in(names, value_set=pa.array(self.cases, pa.string()))
-        kept = np.flatnonzero(np.asarray(place.is_valid()))
-        chosen = table if len(kept) == len(table) else table.take(pa.array(kept))
-        case = np.asarray(place.drop_null()).astype(np.int64)
-        if (np.diff(case) < 0).any():
-            raise SchemaError("cases stand in another order than interactions", where=unit)
-        values = chosen["vector"].combine_chunks()
-        flat = values.flatten().to_numpy()
-        matrix = flat.reshape(len(chosen), -1) if len(chosen) else np.zeros((0, 1), np.float32)
-        offsets = np.searchsorted(case, np.arange(len(self.cases) + 1))
-        if unit == "embed/interactions" and not np.array_equal(offsets, self.offsets):
+        names = table["case_id"].cast(pa.string())
+        mine = pc.is_in(names, value_set=pa.array(self.cases, pa.string()))
+        table = table if pc.all(mine).as_py() in (True, None) else table.filter(mine)
+        read = vectors.matrix(table, self.cases)
+        if unit == "embed/interactions" and not np.array_equal(read.offsets, self.offsets):
             raise SchemaError("vectors and interactions differ in number", where=unit, remedy="Run again.")
-        return Vectors(offsets, matrix, _plain(chosen["key"]), _plain(chosen["kind"]))
+        return Embedded(read, _plain(table["key"]))
 
 
 def open_shard(interactions: pa.Table, questions: pa.Table, table_of: TableOf, language: str = "english") -> Shard:

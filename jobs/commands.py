@@ -85,29 +85,36 @@ def _show_metrics(metrics: Sequence[dict[str, Any]]) -> None:
         rows = [m for m in metrics if m["level"] == level and m["scope"] == "all"]
         if not rows:
             continue
+        cases = console.counted(rows[0]["cases"], "case")
         console.emit(
-            f"\n{rows[0]['questions']:,} questions with evidence at {level} level, {rows[0]['cases']:,} cases; "
-            "mean [95 % bootstrap interval by case]"
+            f"\n{rows[0]['questions']:,} questions with evidence at {level} level, {cases}; "
+            f"mean [95 % bootstrap interval by {_draw(rows[0])}]"
         )
         console.emit(console.results_table(metrics, level, SHOWN_METRICS))
 
 
+def _draw(row: dict[str, Any]) -> str:
+    return "case" if row["cases"] > 1 else "question"
+
+
 def _show_comparisons(comparisons: Sequence[dict[str, Any]]) -> None:
-    """Show how each preset differs from the first one."""
+    """Show how each preset differs from the first baseline."""
     pairs = [c for c in comparisons if c["level"] == "interaction" and c["metric"] == "mrr"]
-    pairs = [c for c in pairs if c["retriever"] == pairs[0]["retriever"]]
+    pairs = [c for c in pairs if c["baseline"] == pairs[0]["baseline"]]
     if not pairs or pairs[0]["low"] is None:
         return
     rows = [
         [
-            c["baseline"],
-            f"{0 - c['difference']:+.3f} [{0 - c['high']:+.3f}, {0 - c['low']:+.3f}]",
+            c["retriever"],
+            f"{c['difference']:+.3f} [{c['low']:+.3f}, {c['high']:+.3f}]",
             f"{c['p_value']:.4f}",
             f"{c['p_holm']:.4f}",
         ]
         for c in pairs
     ]
-    console.emit(f"\npaired difference of mrr to {pairs[0]['retriever']} (interaction), sign-flip p by case")
+    console.emit(
+        f"\npaired difference of mrr to {pairs[0]['baseline']} (interaction), sign-flip p by {_draw(pairs[0])}"
+    )
     console.emit(console.table(["preset", "difference", "p", "p (Holm)"], rows, "llrr"))
 
 

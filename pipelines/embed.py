@@ -7,7 +7,7 @@ shard's other parts hold, and only texts that none of them holds are embedded. S
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -34,14 +34,14 @@ def units(config: RunConfig) -> list[Unit]:
 
     own = config.embed
     code = embedders.load(own.embedder)
-    options = embedders.parse_options(code, own.options)
+    options = embedders.options_of(code, own.options)
     settings = {
         "embedder": own.embedder,
         "version": code.VERSION,
         "identity": code.identity(own.model, options),
         "dtype": own.dtype,
     }
-    runtime = {"model": own.model, "options": own.options}
+    runtime = {"model": code.located(own.model), "options": own.options}
     sources = {"interactions": "ingest", "chunks": "ingest", "questions": "questions"}
     sources |= {kind: f"graph/{kind}" for kind in graph_kinds(config)}
     return [
@@ -61,17 +61,47 @@ def process(inputs: Inputs, wanted: Sequence[Unit]) -> list[Output]:
     (unit,) = wanted
     kind = unit.name.partition("/")[2]
     rows = _rows(inputs, kind)
-    purpose = "query" if kind == "questions" else "document"
+    purpose: Literal["query", "document"] = "query" if kind == "questions" else "document"
     from indexers import embedders
     from indexers.vectors import embed_rows
 
     code = embedders.load(unit.config["embedder"])
-    embedder = code.open(unit.runtime["model"], embedders.parse_options(code, unit.runtime["options"]))
+    embedder = code.open(unit.runtime["model"], embedders.options_of(code, unit.runtime["options"]))
     try:
-        made, counts = embed_rows(rows, embedder, purpose, unit.config["identity"], None, dtype=unit.config["dtype"])
+        known = known_vectors(inputs, unit)
+        made = embed_rows(rows, embedder, purpose, known, dtype=unit.config["dtype"])
+        # What a service refused has no vector; how often it was asked again is no fact about the part.
+        counts = {"without_vector": without_vector(made, rows)}
     finally:
         embedder.close()
     return [Output({"vectors": made}, counts)]
+
+
+def without_vector(made: pa.Table, rows: pa.Table) -> int:
+    """Count the texts with something to see that have no vector."""
+    from indexers.vectors import matrix_of
+
+    empty = ~matrix_of(made["vector"]).any(axis=1)
+    seen = np.asarray(pc.greater(pc.utf8_length(pc.utf8_trim_whitespace(rows["text"])), 0))
+    return int((empty & seen).sum())
+
+
+def known_vectors(inputs: Inputs, unit: Unit) -> pa.Table | None:
+    """Return the vectors that earlier manifests name for this shard, of the same embedder and precision."""
+    shards = {shard for parts in inputs.parts.values() for shard, _ in parts}
+    if not shards:
+        return None
+    same = {"embedder", "version", "identity", "dtype"}
+    keys: dict[str, None] = {}
+    for manifest in inputs.store.manifests("embed"):
+        if all(manifest.config.get(key) == unit.config[key] for key in same):
+            keys.update(dict.fromkeys(part.key for part in manifest.parts if part.shard in shards))
+    (shard,) = shards
+    there = [key for key in keys if inputs.store.has_part(("vectors",), shard, key)]
+    if not there:
+        return None
+    columns = ["content_hash", "vector"]
+    return pa.concat_tables([inputs.store.read_part("vectors", shard, key, columns) for key in there])
 
 
 def embedded(config: RunConfig, questions: pa.Table) -> Singles:
@@ -80,7 +110,7 @@ def embedded(config: RunConfig, questions: pa.Table) -> Singles:
 
     own = config.embed
     code = embedders.load(own.embedder)
-    embedder = code.open(own.model, embedders.parse_options(code, own.options))
+    embedder = code.open(own.model, embedders.options_of(code, own.options))
     try:
         found: Singles = embedder.embed(questions["question"].to_pylist(), "query")
     finally:

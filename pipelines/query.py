@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -77,6 +79,29 @@ def answer(generation: Generation, case: str, text: str, retriever: str, k: int)
         UsageError: There is no such case or preset.
         StoreError: The generation lacks the index that the preset needs, or a part is damaged.
     """
+    asked = ask(generation, case, retriever)
+    return search(asked.config, asked.preset, asked.interactions, text, asked.table_of, k)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What it takes to ask one case of a generation.
+
+    Attributes:
+        config: The configuration that the generation was made with.
+        preset: The preset.
+        interactions: The case's rows of `interactions`.
+        table_of: Gives the tables of the case's shard.
+    """
+
+    config: RunConfig
+    preset: Preset
+    interactions: pa.Table
+    table_of: TableOf
+
+
+def ask(generation: Generation, case: str, retriever: str) -> Asked:
+    """Find what it takes to ask a case; arguments and errors as `answer`."""
     config = settings(generation)
     preset = named(config, retriever)
     wanted = [unit for unit in ("ingest", *preset.units) if unit != QUESTIONS]
@@ -98,7 +123,7 @@ def answer(generation: Generation, case: str, text: str, retriever: str, k: int)
     def table_of(unit: str, table: str) -> pa.Table:
         return generation.case_part(unit, table, case)
 
-    return search(config, preset, rows, text, table_of, k)
+    return Asked(config, preset, rows, table_of)
 
 
 def settings(generation: Generation) -> RunConfig:

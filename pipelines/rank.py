@@ -64,7 +64,7 @@ def process(inputs: Inputs, wanted: Sequence[Unit]) -> list[Output]:
     languages = {unit.config["language"] for unit in wanted} - {None}
     runs, stats = rank_shard(
         [presets.rebuilt(name, unit.config["preset"]) for name, unit in zip(names, wanted, strict=True)],
-        inputs.table("ingest", "interactions", ["case_id", "session_id", "interaction_id"]),
+        inputs.table("ingest", "interactions", ["case_id", "session_id", "interaction_id", "started_at"]),
         inputs.table("questions", "questions"),
         inputs.table,
         int(wanted[0].config["rank.depth"]),

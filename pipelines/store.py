@@ -232,6 +232,16 @@ class Store:
             return None
         return self.read_manifest(unit, fingerprint)
 
+    def manifests(self, stage: str) -> Iterator[Manifest]:
+        """Yield every manifest of a stage that is there and can be read, in order of fingerprint."""
+        for path, _ in sorted(self.storage.walk(f"manifests/{stage}")):
+            name = path.rpartition("/")[2]
+            if name.endswith(".json"):
+                try:
+                    yield self.read_manifest(stage, name.removesuffix(".json"))
+                except StoreError:
+                    continue
+
     def heads(self) -> dict[str, dict[str, Any]]:
         """Return name -> generation; see `Generation` for its keys."""
         if not self.storage.exists("heads.json"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -72,17 +71,17 @@ def summarise(parts: Iterable[pa.Table], presets: Sequence[str], config: Evaluat
         config: Cut-offs, resamples and seed; cut-offs as the parts were made with.
 
     Returns:
-        The tables `metrics` (in order of preset, level, scope and metric) and `comparisons` (every pair of presets
-        once, in order of level, metric and pair, scope all).
+        The tables `metrics` (in order of preset, level, scope and metric) and `comparisons` (every preset with every
+        baseline, in order of level, metric, baseline and preset, scope all).
     """
     names = metric_names(config.ks)
-    sums = _CaseSums.of(parts, presets, names)
+    sums = _sums(parts, presets, names, config)
     metrics: dict[tuple[int, int, str], tuple[list[Any], ...]] = {}
     comparisons: list[tuple[Any, ...]] = []
-    pairs = list(combinations(range(len(presets)), 2))
+    families = _families(presets, config.baselines)
     for number, level in enumerate(LEVELS):
         for scope, groups in sums.scopes():
-            values, counts = sums.by_case(number, groups)
+            values, counts = sums.by_draw(number, groups)
             if not len(counts):
                 continue
             means = grid_sum(values) / counts.sum()
@@ -94,14 +93,22 @@ def summarise(parts: Iterable[pa.Table], presets: Sequence[str], config: Evaluat
                     for metric in range(block.start, block.stop):
                         if names[metric] in COMPARED:
                             own = samples[metric - block.start] if len(counts) > 1 else None
-                            rows = _compare(pairs, values[metric], counts, own, config)
-                            named = ((presets[a], presets[b]) for a, b in pairs)
-                            comparisons.extend((*n, level, names[metric], *r) for n, r in zip(named, rows, strict=True))
+                            for pairs in families:
+                                cases = sums.cases(number, groups)
+                                rows = _compare(pairs, values[metric], counts, own, config, cases)
+                                named = ((presets[a], presets[b], level, names[metric]) for a, b in pairs)
+                                comparisons.extend((*n, *r) for n, r in zip(named, rows, strict=True))
             for preset in range(len(presets)):
                 columns = (means[:, preset], lows[:, preset], highs[:, preset])
-                sizes = [[int(counts.sum())] * len(names), [len(counts)] * len(names)]
+                sizes = [[int(counts.sum())] * len(names), [sums.cases(number, groups)] * len(names)]
                 metrics[preset, number, scope] = (*(_nullable(c) for c in columns), *sizes)
     return {"metrics": _metrics_table(metrics, presets, names), "comparisons": _rows("comparisons", comparisons)}
+
+
+def _families(presets: Sequence[str], baselines: Sequence[str]) -> list[list[tuple[int, int]]]:
+    """Return for each baseline that was run (else for the first preset) its pairs with all other presets."""
+    chosen = [presets.index(name) for name in dict.fromkeys(baselines) if name in presets] or [0][: len(presets)]
+    return [[(a, b) for a in range(len(presets)) if a != b] for b in chosen]
 
 
 def compare_pairs(
@@ -126,31 +133,34 @@ def compare_pairs(
     """
     presets = list(dict.fromkeys(name for pair in pairs for name in pair))
     numbered = [(presets.index(a), presets.index(b)) for a, b in pairs]
-    sums = _CaseSums.of(parts, presets, names)
-    values, counts = sums.by_case(LEVELS.index(level), np.ones(len(sums.case), dtype=bool))
+    sums = _sums(parts, presets, names, config)
+    values, counts = sums.by_draw(LEVELS.index(level), np.ones(len(sums.case), dtype=bool))
     if not len(counts):
         return
+    cases = sums.cases(LEVELS.index(level), np.ones(len(sums.case), dtype=bool))
     for block, samples in _blocks(values, counts, config):
         for metric in range(block.start, block.stop):
             means = grid_sum(values[metric]) / counts.sum()
             own = samples[metric - block.start] if len(counts) > 1 else None
-            rows = _compare(numbered, values[metric], counts, own, config)
+            rows = _compare(numbered, values[metric], counts, own, config, cases)
             for pair, (a, b), row in zip(pairs, numbered, rows, strict=True):
                 yield *pair, names[metric], float(means[a]), float(means[b]), *row
 
 
 @dataclass(frozen=True)
-class _CaseSums:
-    """Sums over the questions of each (case, type, answerable) group.
+class _Sums:
+    """Sums over the questions of each (draw, type, answerable) group; what is drawn is a case or a question.
 
     Attributes:
-        case: (groups,) case number, ascending; cases are numbered in order of their ids.
+        draw: (groups,) number of the draw, ascending; numbered in order of case and question.
+        case: (groups,) number of its case.
         question_type: (groups,) type names.
         answerable: (groups,) whether the questions have an answer.
         values: (levels, groups, metrics, presets) sums.
         counts: (levels, groups) questions.
     """
 
+    draw: Ints
     case: Ints
     question_type: list[str]
     answerable: npt.NDArray[np.bool_]
@@ -158,21 +168,23 @@ class _CaseSums:
     counts: Floats
 
     @classmethod
-    def of(cls, parts: Iterable[pa.Table], presets: Sequence[str], names: Sequence[str]) -> _CaseSums:
+    def of(cls, parts: Iterable[pa.Table], presets: Sequence[str], names: Sequence[str], *, by_question: bool) -> _Sums:
         shape = (len(names), len(presets))
-        found: dict[tuple[str, str, bool], tuple[Floats, Floats]] = {}
+        found: dict[tuple[tuple[str, str], str, bool], tuple[Floats, Floats]] = {}
         for part in parts:
-            for key, values, counts in _group(part, presets, names):
+            for key, values, counts in _group(part, presets, names, by_question=by_question):
                 before = found.get(key, (0.0, 0.0))
                 found[key] = before[0] + values, before[1] + counts
         keys = sorted(found)
-        numbers = {case: n for n, case in enumerate(sorted({key[0] for key in keys}))}
+        numbers = {draw: n for n, draw in enumerate(sorted({key[0] for key in keys}))}
+        cases = {case: n for n, case in enumerate(sorted({draw[0] for draw in numbers}))}
         values = np.zeros((len(LEVELS), len(keys), *shape))
         counts = np.zeros((len(LEVELS), len(keys)))
         for n, key in enumerate(keys):
             values[:, n], counts[:, n] = found.pop(key)
         return cls(
             np.array([numbers[key[0]] for key in keys], dtype=np.int64),
+            np.array([cases[key[0][0]] for key in keys], dtype=np.int64),
             [key[1] for key in keys],
             np.array([key[2] for key in keys], dtype=bool),
             values,
@@ -187,27 +199,54 @@ class _CaseSums:
         for name in sorted(set(self.question_type) - {""}):
             yield f"type:{name}", np.array([kind == name for kind in self.question_type], dtype=bool)
 
-    def by_case(self, level: int, groups: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
-        """Return (metrics, presets, cases) sums and (cases,) counts over the cases that have questions there."""
+    def cases(self, level: int, groups: npt.NDArray[np.bool_]) -> int:
+        """Return how many cases have questions there."""
+        return len(np.unique(self.case[groups & (self.counts[level] > 0)]))
+
+    def by_draw(self, level: int, groups: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
+        """Return (metrics, presets, draws) sums and (draws,) counts over the draws that have questions there."""
         kept = np.flatnonzero(groups & (self.counts[level] > 0))
-        _, first = np.unique(self.case[kept], return_index=True)
+        _, first = np.unique(self.draw[kept], return_index=True)
         if not len(first):
             return np.zeros((*self.values.shape[2:], 0)), np.zeros(0)
         values = np.add.reduceat(self.values[level][kept], first, axis=0)
         return np.ascontiguousarray(values.transpose(1, 2, 0)), np.add.reduceat(self.counts[level][kept], first)
 
 
+def _sums(parts: Iterable[pa.Table], presets: Sequence[str], names: Sequence[str], config: EvaluateConfig) -> _Sums:
+    """Sum by what is drawn; with ``auto`` that is the case, or the question where the corpus is a single case."""
+    if config.draw != "auto":
+        return _Sums.of(parts, presets, names, by_question=config.draw == "question")
+    held: list[pa.Table] = []
+    seen: set[str] = set()
+
+    def watched() -> Iterator[pa.Table]:
+        for part in parts:
+            seen.update(part.column("case_id").unique().to_pylist())
+            # All rows of a case lie in one part: with a second case, no part is needed again.
+            held[:] = [*held, part] if len(seen) < 2 else []
+            yield part
+
+    found = _Sums.of(watched(), presets, names, by_question=False)
+    return found if len(seen) > 1 else _Sums.of(held, presets, names, by_question=True)
+
+
 def _group(
-    part: pa.Table, presets: Sequence[str], names: Sequence[str]
-) -> Iterator[tuple[tuple[str, str, bool], Floats, Floats]]:
-    """Yield each (case, type, answerable) of a part with its (levels, metrics, presets) sums and (levels,) counts."""
+    part: pa.Table, presets: Sequence[str], names: Sequence[str], *, by_question: bool
+) -> Iterator[tuple[tuple[tuple[str, str], str, bool], Floats, Floats]]:
+    """Yield each (draw, type, answerable) of a part with its (levels, metrics, presets) sums and (levels,) counts."""
     preset, level, metric = (
         _codes(part, name, known) for name, known in (("retriever", presets), ("level", LEVELS), ("metric", names))
     )
-    case, kind = (part.column(name).cast(pa.string()).combine_chunks().dictionary_encode() for name in _GROUP_BY)
+    case, kind, question = (
+        part.column(name).cast(pa.string()).combine_chunks().dictionary_encode() for name in _GROUP_BY
+    )
+    asked = max(len(question.dictionary), 1) if by_question else 1
+    number = np.asarray(question.indices, dtype=np.int64) if by_question else 0
     kinds = max(len(kind.dictionary), 1)
     answerable = np.asarray(part.column("answerable")).astype(np.int64)
-    key = (np.asarray(case.indices, dtype=np.int64) * kinds + np.asarray(kind.indices)) * 2 + answerable
+    draw = np.asarray(case.indices, dtype=np.int64) * asked + number
+    key = (draw * kinds + np.asarray(kind.indices)) * 2 + answerable
     groups, group = np.unique(key, return_inverse=True)
     known = (preset >= 0) & (level >= 0) & (metric >= 0)
     shape = (len(groups), len(LEVELS), len(names), len(presets))
@@ -219,11 +258,14 @@ def _group(
     counts = np.bincount(group[one] * len(LEVELS) + level[one], minlength=len(groups) * len(LEVELS))
     counts = counts.reshape(len(groups), len(LEVELS)).astype(np.float64)
     case_names, kind_names = case.dictionary.to_pylist(), kind.dictionary.to_pylist()
+    question_names = question.dictionary.to_pylist() if by_question else [""]
     for n, code in enumerate(groups.tolist()):
-        yield (case_names[code // 2 // kinds], kind_names[code // 2 % kinds], bool(code % 2)), values[n], counts[n]
+        one = code // 2 // kinds
+        own = (case_names[one // asked], question_names[one % asked])
+        yield (own, kind_names[code // 2 % kinds], bool(code % 2)), values[n], counts[n]
 
 
-_GROUP_BY = ("case_id", "question_type")
+_GROUP_BY = ("case_id", "question_type", "question_id")
 
 
 def _codes(part: pa.Table, name: str, known: Sequence[str]) -> Ints:
@@ -246,12 +288,17 @@ def _blocks(values: Floats, counts: Floats, config: EvaluateConfig) -> Iterator[
 
 
 def _compare(
-    pairs: Sequence[tuple[int, int]], sums: Floats, counts: Floats, samples: Floats | None, config: EvaluateConfig
+    pairs: Sequence[tuple[int, int]],
+    sums: Floats,
+    counts: Floats,
+    samples: Floats | None,
+    config: EvaluateConfig,
+    cases: int,
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield one row a pair of presets, one family of tests, for one level and metric, from (presets, cases) sums."""
+    """Yield one row a pair of presets, one family of tests, for one level and metric, from (presets, draws) sums."""
     if not pairs:
         return
-    sizes = (int(counts.sum()), len(counts))
+    sizes = (int(counts.sum()), cases)
     means = grid_sum(sums) / counts.sum()
     if samples is None:
         for a, b in pairs:

@@ -9,9 +9,12 @@ from pydantic import Field
 
 from indexers import bm25
 from indexers.batch import Batch, RankStats
+from indexers.explain import Explanation
+from indexers.explain.terms import asked, explain_terms
 from indexers.methods._options import Text
+from indexers.postings import Postings, Queries
 from indexers.presets import Preset
-from indexers.scores import Scores
+from indexers.scores import Scores, spread_over
 from schemas.options import Section
 
 NAME = "bm25"
@@ -39,22 +42,45 @@ def units(options: Options) -> tuple[str, ...]:
 def scores(preset: Preset, batch: Batch, stats: RankStats) -> Scores:
     """Score documents by BM25."""
     own: Options = preset.options
-    unit, field = f"index/{own.text.field}", own.text.field
-    queries = batch.queries(unit, field, own.text.stopword_share)
-    shard = batch.shard
-    postings = shard.postings(unit, field) if own.unit == "interaction" else shard.by_session(unit, field)
+    found = _of_documents(own, batch, batch.queries(f"index/{own.text.field}", own.text.field, own.text.stopword_share))
+    return found if own.unit == "interaction" else spread(found, batch)
+
+
+def _of_documents(own: Options, batch: Batch, queries: Queries) -> Scores:
+    shard, postings = batch.shard, _postings(own, batch)
     weights = shard.once(
-        ("bm25", unit, own.unit, own.idf, own.k1, own.b, own.epsilon),
+        ("bm25", own.text.field, own.unit, own.idf, own.k1, own.b, own.epsilon),
         lambda: bm25.bm25_weights(postings, own.k1, own.b, own.epsilon, own.idf),
     )
-    found = bm25.bm25_scores(postings, queries, weights=weights)
-    return found if own.unit == "interaction" else spread(found, batch)
+    return bm25.bm25_scores(postings, queries, weights=weights)
+
+
+def _postings(own: Options, batch: Batch) -> Postings:
+    unit, field = f"index/{own.text.field}", own.text.field
+    return batch.shard.postings(unit, field) if own.unit == "interaction" else batch.shard.by_session(unit, field)
+
+
+def explain(preset: Preset, batch: Batch, question: int, document: int) -> Explanation:
+    """Tell what each word adds."""
+    own: Options = preset.options
+    shard, unit, field = batch.shard, f"index/{own.text.field}", own.text.field
+    sessions = own.unit == "session"
+    what = {"raw": "the interaction", "note": "the interaction and its note", "stem": "the interaction's stems"}[field]
+    return explain_terms(
+        f"BM25 over {what}" + (", and over the rest of its session" if sessions else ""),
+        lambda queries: _of_documents(own, batch, queries),
+        _postings(own, batch),
+        batch.queries(unit, field, own.text.stopword_share),
+        question,
+        int(shard.session[shard.offsets[batch.case[question]] + document]) if sessions else document,
+        asked(batch, question, unit, field),
+        raw=shard.postings("index/raw", "raw") if field == "note" and not sessions else None,
+        noun="session" if sessions else "file",
+    )
 
 
 def spread(sessions: Scores, batch: Batch) -> Scores:
     """Give every interaction the score of its session."""
-    shard, case = batch.shard, batch.case
-    size = np.diff(shard.offsets)[case]
-    offsets = np.concatenate([[0], np.cumsum(size)])
-    place = np.arange(offsets[-1]) + np.repeat(shard.offsets[case] - offsets[:-1], size)
-    return Scores(offsets, sessions.values[np.repeat(sessions.offsets[:-1], size) + shard.session[place]])
+    offsets, place = spread_over(batch.case, batch.shard.offsets)
+    first = np.repeat(sessions.offsets[:-1], np.diff(offsets))
+    return Scores(offsets, sessions.values[first + batch.shard.session[place]])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from indexers.batch import Batch, RankStats
+from indexers.explain import Explanation, Part
+from indexers.explain.blends import of_question, scores_of
 from indexers.presets import Preset
 from indexers.scores import Scores
 from indexers.vectors import cosine
@@ -24,4 +26,18 @@ def units(options: Options) -> tuple[str, ...]:
 def scores(preset: Preset, batch: Batch, stats: RankStats) -> Scores:
     """Score interactions by their cosine; one that is not above 0 is not retrieved."""
     documents = batch.shard.vectors("embed/interactions")
-    return cosine(batch.vectors(), batch.case, documents.offsets, documents.matrix)
+    return cosine(batch.vectors(), batch.case, documents.vectors)
+
+
+def explain(preset: Preset, batch: Batch, question: int, document: int) -> Explanation:
+    """Tell the cosine."""
+    score = float(of_question(scores_of(preset, batch), question)[document])
+    if score:
+        return Explanation("vectors of question and interaction", score, (Part("vector", "cosine", score),))
+    held = batch.shard.vectors("embed/interactions").vectors
+    pair = held.values[held.offsets[batch.case[question]] + document], batch.vectors()[question]
+    empty = [what for what, one in zip(("interaction", "question"), pair, strict=True) if not one.any()]
+    cosine_is = f"the cosine is {float(pair[0] @ pair[1]):.3f}, and only one above 0 counts"
+    verb = "have" if len(empty) > 1 else "has"
+    remark = f"the {' and the '.join(empty)} {verb} no word that the embedder knows" if empty else cosine_is
+    return Explanation("vectors of question and interaction", 0.0, (), (remark,))

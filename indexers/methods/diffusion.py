@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -9,10 +10,16 @@ from pydantic import Field
 
 from indexers import csr, ppr, traversal
 from indexers.batch import Batch, RankStats
+from indexers.explain import Explanation
+from indexers.explain.blends import of_question, scores_of
+from indexers.explain.diffusion import explain_walk
+from indexers.explain.paths import words_of_files, words_of_nodes
+from indexers.explain.terms import asked, left_out
 from indexers.methods._options import Diffusion, Edges, Text
 from indexers.presets import Preset
 from indexers.scores import Scores
 from schemas.options import Section
+from transforms import graphs as kinds
 
 NAME = "diffusion"
 VERSION = 1
@@ -77,6 +84,32 @@ def seeds(own: Options, batch: Batch) -> ppr.Seeds:
 
 def _matches(own: Options, batch: Batch) -> traversal.Matches:
     return batch.matches(own.graph, own.text.field, own.text.stopword_share, own.seeds.match)
+
+
+def explain(preset: Preset, batch: Batch, question: int, document: int) -> Explanation:
+    """Tell which paths carried the score."""
+    own: Options = preset.options
+    graphs, unit = batch.shard.graphs(own.graph), f"index/{own.graph}"
+    field, share = own.text.field, own.text.stopword_share
+    words, queries = asked(batch, question, unit, field), batch.queries(unit, field, share)
+    named = words_of_nodes(
+        graphs, kinds.load(own.graph).SEARCHED, batch.shard.postings(unit, "tag"), queries, question, words
+    )
+    held = words_of_files(graphs, batch.text(unit, field), queries, question, words)
+    told = explain_walk(
+        walk(own, batch),
+        own.graph,
+        seeds(own, batch),
+        {**held, **named},
+        question,
+        int(graphs.file_nodes[graphs.file_offsets[batch.case[question]] + document]),
+        float(of_question(scores_of(preset, batch), question)[document]),
+        own.diffusion.alpha,
+        without=[kind for kind, weight in own.edges.weights.items() if not weight],
+        undirected=own.edges.undirected,
+    )
+    terms = queries.terms[queries.offsets[question] : queries.offsets[question + 1]]
+    return replace(told, remarks=(*told.remarks, *left_out(words, terms)))
 
 
 def blend_seeds(

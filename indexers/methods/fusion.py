@@ -8,9 +8,11 @@ import numpy as np
 from pydantic import Field
 
 from indexers.batch import Batch, RankStats
+from indexers.explain import Explanation
+from indexers.explain.blends import arm, of_question, scores_of, summed
 from indexers.methods._options import Arm
 from indexers.presets import Preset
-from indexers.scores import Floats, Scores, ranked
+from indexers.scores import Floats, Scores, extreme, over_max, ranked
 from schemas.options import Section
 
 NAME = "fusion"
@@ -68,21 +70,32 @@ def contribution(found: Scores, rule: Rule) -> Floats:
         values = cut
     if rule.normalise == "none":
         return values
+    if rule.normalise == "max":
+        return over_max(Scores(found.offsets, values))
     size = np.diff(found.offsets)
     best = extreme(np.maximum, Scores(found.offsets, values))
-    if rule.normalise == "max":
-        scaled: Floats = values / np.repeat(np.where(best > 0, best, 1), size)
-        return scaled
     least = extreme(np.minimum, Scores(found.offsets, np.where(values != 0, values, np.inf)))
     span = np.where(best > least, best - least, 1)
     stretched = (values - np.repeat(np.where(np.isfinite(least), least, 0), size)) / np.repeat(span, size)
     return np.where(values != 0, np.where(np.repeat(best > least, size), stretched, 1.0), 0.0)
 
 
-def extreme(of: np.ufunc, found: Scores) -> Floats:
-    """Return the largest or smallest score of each question; 0 for one whose case has no document."""
-    out = np.zeros(len(found.offsets) - 1)
-    filled = np.flatnonzero(np.diff(found.offsets))
-    if len(filled):
-        out[filled] = of.reduceat(found.values, found.offsets[filled])
-    return out
+def explain(preset: Preset, batch: Batch, question: int, document: int) -> Explanation:
+    """Tell what each arm adds."""
+    own: Options = preset.options
+    rule = own.fusion
+    parts = []
+    for name in sorted(preset.arms):
+        inner = preset.arms[name]
+        found = scores_of(inner, batch)
+        alone = Scores(
+            np.array([0, found.offsets[question + 1] - found.offsets[question]]), of_question(found, question)
+        )
+        weight = own.arms[name].weight
+        value = weight * float(contribution(alone, rule)[document])
+        parts.append(arm(name, value, inner, batch, question, document, ("weight", weight)))
+    how = {"max": "score / best score", "minmax": "score from 0 to 1", "none": "score"}[rule.normalise]
+    method = f"sum of weight / ({rule.k:g} + rank)" if rule.rule == "rrf" else f"sum of weight * {how}"
+    deep = "" if rule.depth is None else f", of each arm's first {rule.depth}"
+    score = float(of_question(scores_of(preset, batch), question)[document])
+    return summed(method + deep, score, parts)

@@ -28,7 +28,7 @@ def make_notes(cases):
 
 
 def make(cases):
-    nodes, edges = taggraph.build({"notes": make_notes(cases)}, taggraph.Options())
+    nodes, edges, _ = taggraph.build({"notes": make_notes(cases)}, taggraph.Options())
     graphs = csr.graphs(csr.matrices(nodes, edges), "taggraph")
     texts, owner = traversal.searched_texts(nodes, ("tag",))
     tokens = tokenize(texts)

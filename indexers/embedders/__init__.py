@@ -1,0 +1,154 @@
+"""Embedders: models that turn texts into vectors, behind one interface.
+
+Each module of this package whose name has no leading underscore is an embedder and has the names of `Module`. Third
+parties add theirs as an entry point of the group ``tagloom.embedders`` that names a module. What is embedded, and
+where vectors are kept, is no concern of an embedder.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import entry_points
+from pkgutil import iter_modules
+from typing import Any, Literal, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel
+
+from schemas.errors import MissingDependencyError, TagloomError, UsageError
+from schemas.ids import nearest
+from schemas.options import checked
+
+GROUP = "tagloom.embedders"
+
+Purpose = Literal["document", "query"]
+Rows = npt.NDArray[np.float32]
+
+
+class EmbedderError(TagloomError):
+    """The embedder cannot be used: a damaged model, a rejected key, an endpoint that stays away."""
+
+
+class Embedder(Protocol):
+    """A model at work.
+
+    Attributes:
+        prefixes: What goes before a text of each purpose; text and prefix together are what is embedded.
+        counts: What went wrong since it was opened: ``shortened`` and ``refused`` (texts), ``retried.REASON``
+            (attempts). Counts only ever grow.
+    """
+
+    prefixes: Mapping[Purpose, str]
+    counts: Mapping[str, int]
+
+    def embed(self, texts: Sequence[str], purpose: Purpose) -> Rows:
+        """Return the vectors of texts.
+
+        A local model's vector of a text does not depend, to the last bit, on the texts beside it.
+
+        Args:
+            texts: Texts of any length.
+            purpose: What they are: some models take questions in another way than what is searched.
+
+        Returns:
+            (texts, dimensions) finite rows of unit length, in order. A text without a character to see has a row of
+            zeros, and so has one that the model cannot take.
+
+        Raises:
+            EmbedderError: It cannot be used at all.
+        """
+        ...
+
+    def close(self) -> None:
+        """End it and free what it holds; never raises."""
+        ...
+
+
+class Module(Protocol):
+    """What an embedder's module has at its top level.
+
+    Attributes:
+        NAME: Name of the embedder.
+        VERSION: Goes up by one whenever the same text would get another vector.
+        Options: Frozen pydantic model of the options, which forbids unknown ones.
+    """
+
+    NAME: str
+    VERSION: int
+    Options: type[BaseModel]
+
+    def identity(self, model: str | None, options: Any) -> dict[str, Any]:
+        """Return plain data that vectors depend on: hashes of local files rather than paths, versions of libraries
+        that compute, and the options that change vectors, never keys, endpoints or limits.
+
+        Raises:
+            ConfigError: The model is missing or cannot be found.
+            MissingDependencyError: A library is not installed.
+        """
+        ...
+
+    def located(self, model: str | None) -> str | None:
+        """Return the model as a worker finds it that runs in another folder: paths made absolute."""
+        ...
+
+    def open(self, model: str | None, options: Any) -> Embedder:
+        """Load the model, or connect.
+
+        Raises:
+            ConfigError: The model is missing or cannot be found.
+            EmbedderError: It cannot be used.
+            MissingDependencyError: A library is not installed.
+        """
+        ...
+
+
+@cache
+def _places() -> dict[str, str]:
+    """Return the module of every embedder by name; our own win over those of other distributions."""
+    places = {point.name: point.value for point in entry_points(group=GROUP)}
+    ours = [m.name for m in iter_modules(__path__) if not m.name.startswith("_")]
+    return places | {name: f"{__name__}.{name}" for name in ours}
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all embedders, in order."""
+    return tuple(sorted(_places()))
+
+
+def load(name: str) -> Module:
+    """Return the module of an embedder; the libraries that it needs load when it is opened.
+
+    Raises:
+        UsageError: No embedder has that name.
+    """
+    place = _places().get(name)
+    if place is None:
+        close = nearest(name, names())
+        hint = f"Did you mean '{close}'? " if close else ""
+        raise UsageError(
+            f"no embedder is called '{name}'",
+            where="embed.embedder",
+            remedy=f"{hint}Embedders: {', '.join(names())}.",
+        )
+    return cast("Module", importlib.import_module(place))
+
+
+def options_of(module: Module, options: Mapping[str, Any]) -> BaseModel:
+    """Check an embedder's options.
+
+    Raises:
+        ConfigError: An option is unknown, missing or of the wrong kind.
+    """
+    return checked(module.Options, options, owner=module.NAME, where="embed.options")
+
+
+def missing_library(name: str, error: ModuleNotFoundError, install: str) -> MissingDependencyError:
+    """Return the error that tells how to install what an embedder needs."""
+    return MissingDependencyError(
+        f"embedder '{name}' needs the module '{error.name}', which is not installed",
+        where="embed.embedder",
+        remedy=f"Run: {install}",
+    )

@@ -1,0 +1,50 @@
+"""One ranking for questions that carry a cue, and another for all others."""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from indexers.batch import Batch, RankStats
+from indexers.methods._options import Arm
+from indexers.presets import Preset
+from indexers.scores import Scores
+from schemas.options import Section
+from transforms.tokens import tokenize_one
+
+NAME = "gate"
+VERSION = 1
+
+
+class Options(Section):
+    """The cues and the two rankings."""
+
+    arms: dict[str, Arm] = Field(description="cued: the ranking of questions with a cue; other: that of all others")
+    cues: tuple[str, ...] = Field(min_length=1, description="Words; a question with any of them is cued")
+
+    @model_validator(mode="after")
+    def _both(self) -> Options:
+        if set(self.arms) != {"cued", "other"}:
+            raise ValueError("the arms are 'cued' and 'other'")
+        return self
+
+
+def units(options: Options) -> tuple[str, ...]:
+    """Return the units read: those of the arms."""
+    return ()
+
+
+def scores(preset: Preset, batch: Batch, stats: RankStats) -> Scores:
+    """Take each question's scores from the arm that it is for."""
+    chosen = cued(preset.options, batch)
+    with_cue, without = batch.scores(preset.arms["cued"]), batch.scores(preset.arms["other"])
+    return Scores(
+        with_cue.offsets, np.where(np.repeat(chosen, np.diff(with_cue.offsets)), with_cue.values, without.values)
+    )
+
+
+def cued(options: Options, batch: Batch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Tell which questions carry a cue."""
+    cues = {word for cue in options.cues for word in tokenize_one(cue)}
+    texts = batch.questions["question"].to_pylist()
+    return np.array([not cues.isdisjoint(tokenize_one(text)) for text in texts], np.bool_)

@@ -1,0 +1,96 @@
+"""Selective Forgetting's retrieval: entities nearest to a question, and what lies two hops around them.
+
+After Selective Forgetting (arXiv 2608.28978): the best entities by cosine above a floor are roots, relations lead two
+hops on, and at most 15 nodes are kept, nearest hops first. A file has the sum of the scores of the kept nodes that it
+mentions, a node's score being its root's cosine times ``decay`` for every hop (ours; the source ranks no turns).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import Field
+
+from indexers.batch import Batch, RankStats
+from indexers.csr import Graphs, Ints, expand
+from indexers.methods._nodes import node_cosines, node_units
+from indexers.presets import Preset
+from indexers.scores import Floats, Scores, best_of
+from schemas.options import Section
+
+NAME = "hops"
+VERSION = 1
+
+
+class Options(Section):
+    """Numbers of the search."""
+
+    graph: str = Field("entity", description="Graph kind")
+    roots: int = Field(5, ge=1, description="Entities by cosine that the search begins at")
+    floor: float = Field(0.75, ge=0, le=1, description="Cosine that a root must have")
+    hops: int = Field(2, ge=0, le=4, description="Steps along relations, in either direction")
+    nodes: int = Field(15, ge=1, description="Entities that are kept, roots included")
+    decay: float = Field(0.5, ge=0, le=1, description="Factor of the score for every step")
+
+
+def units(options: Options) -> tuple[str, ...]:
+    """Return the units read."""
+    return node_units(options.graph)
+
+
+def scores(preset: Preset, batch: Batch, stats: RankStats) -> Scores:
+    """Score files by the kept entities that they mention."""
+    own: Options = preset.options
+    graphs = batch.shard.graphs(own.graph)
+    near = node_cosines(batch, own.graph)
+    is_file = graphs.nodes_of(("file",))
+    question = np.repeat(np.arange(len(batch.case)), np.diff(near.offsets))
+    node = np.arange(len(near.values)) - near.offsets[question] + graphs.node_offsets[batch.case[question]]
+    values = np.where(is_file[node] | (near.values < own.floor), 0.0, near.values)
+    seed = np.flatnonzero(best_of(Scores(near.offsets, values), own.roots))
+    owner, kept, score = reached(graphs, question[seed], node[seed], values[seed], own)
+    stats.no_seeds += len(batch.case) - len(np.unique(question[seed]))
+    size = np.diff(batch.shard.offsets)[batch.case]
+    offsets = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
+    entry, of = expand(graphs.indptr[kept], np.diff(graphs.indptr)[kept])
+    target = graphs.indices[entry]
+    to_file = is_file[target]
+    position = np.full(len(is_file), -1, np.int64)
+    position[graphs.file_nodes] = np.arange(len(graphs.file_nodes)) - np.repeat(
+        graphs.file_offsets[:-1], np.diff(graphs.file_offsets)
+    )
+    total = np.zeros(int(offsets[-1]))
+    np.add.at(total, offsets[owner[of]][to_file] + position[target[to_file]], score[of][to_file])
+    return Scores(offsets, total)
+
+
+def reached(graphs: Graphs, owner: Ints, nodes: Ints, values: Floats, own: Options) -> tuple[Ints, Ints, Floats]:
+    """Return the entities that are kept: question, node and score of each.
+
+    A node is reached at the least number of hops, with the best score of what leads to it.
+    """
+    inner = ~graphs.nodes_of(("file",))
+    forward = graphs.adjacency().astype(bool)
+    both = (forward + forward.T).tocsr()
+    width = len(graphs.node_kinds)
+    order = np.lexsort((nodes, -values, owner))
+    found_owner, found_node, found_score = owner[order], nodes[order], values[order]
+    edge_owner, edge_node, edge_score = found_owner, found_node, found_score
+    for _ in range(own.hops):
+        entry, of = expand(both.indptr[edge_node].astype(np.int64), np.diff(both.indptr)[edge_node].astype(np.int64))
+        target = both.indices[entry].astype(np.int64)
+        new = inner[target] & ~np.isin(edge_owner[of] * width + target, found_owner * width + found_node)
+        pair, score = (edge_owner[of] * width + target)[new], (edge_score[of] * own.decay)[new]
+        order = np.lexsort((-score, pair))
+        pair, score = pair[order], score[order]
+        first = np.flatnonzero(np.diff(pair, prepend=-1))
+        pair, score = pair[first], score[first]
+        order = np.lexsort((pair % width, -score, pair // width))
+        edge_owner, edge_node, edge_score = pair[order] // width, pair[order] % width, score[order]
+        found_owner = np.concatenate([found_owner, edge_owner])
+        found_node = np.concatenate([found_node, edge_node])
+        found_score = np.concatenate([found_score, edge_score])
+    order = np.argsort(found_owner, kind="stable")
+    found_owner = found_owner[order]
+    place = np.arange(len(order)) - np.searchsorted(found_owner, found_owner)
+    kept = order[place < own.nodes]
+    return found_owner[place < own.nodes], found_node[kept], found_score[kept]
