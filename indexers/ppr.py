@@ -82,7 +82,7 @@ def walk(
     rows = np.repeat(np.arange(forward.shape[0]), degree)
     total = np.bincount(rows, weights=forward.data, minlength=forward.shape[0])
     if hub_above is not None:
-        total *= np.maximum(degree / hub_above, 1)
+        total = total * np.maximum(degree / hub_above, 1)
     forward.data = forward.data / total[rows]
     inflow = forward.T.tocsr()
     inflow.sort_indices()

@@ -18,7 +18,7 @@ from transforms import prompts
 from transforms.engines import EngineError, Reply, Request, RequestRefusedError, RequestTooLongError
 from transforms.prompts import Prompt
 from transforms.replies import WRAPPED, BadReplyError, parse, told
-from transforms.tasks import Case, Piece, Result, Task
+from transforms.tasks import Asked, Case, Piece, Result
 from transforms.vocabulary import Vocabulary
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class Question:
     """What is asked, and how.
 
     Attributes:
-        task: The task.
+        task: The task or study.
         prompt: Its prompt.
         window: Pieces of a case that share one vocabulary; 0 = none is shown, and order does not matter.
         vocabulary_tokens: Tokens that the vocabulary in a prompt may take (by `estimate`).
@@ -98,7 +98,7 @@ class Question:
         temperature: Sampling temperature.
     """
 
-    task: Task
+    task: Asked
     prompt: Prompt
     window: int
     vocabulary_tokens: int

@@ -167,7 +167,7 @@ def named_cases(table: pa.Table, cases: Sequence[str] | None) -> pa.Table:
 
 
 def homes(log: Log) -> Ints:
-    """(sessions,) first session with the same id and content as each one."""
+    """Return (sessions,) the first session with the same id and content as each one."""
     table = log.interactions
     texts = [plain_of(table, name) for name in ("session_id", "interaction_id", "content_hash")]
     messages = pc.binary_join(table["message_ids"].combine_chunks().cast(pa.list_(pa.string())), "\0")
@@ -180,7 +180,7 @@ def homes(log: Log) -> Ints:
 
 
 def by_time(log: Log) -> Ints:
-    """(sessions,) place of each session by its earliest time, then by case and position; without a time last."""
+    """Return (sessions,) the place of each by its earliest time, then by case and position; without a time last."""
     start = log.interactions["started_at"].combine_chunks().cast(pa.int64())
     times = np.asarray(start.fill_null(np.iinfo(np.int64).max), np.int64)
     earliest = np.full(len(log.sessions), np.iinfo(np.int64).max)
@@ -221,10 +221,12 @@ def items_of(table: pa.Table, column: str) -> tuple[pa.Array, Ints]:
 
 
 def joined_of(table: pa.Table, column: str) -> pa.Array:
+    """Return the key (case and id) of each row."""
     return _array(pc.binary_join_element_wise(plain_of(table, "case_id"), plain_of(table, column), "\0"))
 
 
 def plain_of(table: pa.Table, column: str) -> pa.Array:
+    """Return a column of strings in one array without a dictionary."""
     return _array(table[column].cast(pa.string()))
 
 

@@ -6,6 +6,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from indexers.batch import Batch, RankStats
+from indexers.explain import Explanation
+from indexers.explain.blends import arm, of_question, scores_of
 from indexers.methods._options import Arm
 from indexers.presets import Preset
 from indexers.scores import Scores
@@ -45,6 +47,22 @@ def scores(preset: Preset, batch: Batch, stats: RankStats) -> Scores:
 
 def cued(options: Options, batch: Batch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Tell which questions carry a cue."""
-    cues = {word for cue in options.cues for word in tokenize_one(cue)}
+    cues = _words(options)
     texts = batch.questions["question"].to_pylist()
     return np.array([not cues.isdisjoint(tokenize_one(text)) for text in texts], np.bool_)
+
+
+def _words(options: Options) -> set[str]:
+    return {word for cue in options.cues for word in tokenize_one(cue)}
+
+
+def explain(preset: Preset, batch: Batch, question: int, document: int) -> Explanation:
+    """Tell which ranking the question is for, and what that one says."""
+    found = _words(preset.options) & set(tokenize_one(batch.questions["question"][question].as_py()))
+    name = "cued" if found else "other"
+    score = float(of_question(scores_of(preset, batch), question)[document])
+    part = arm(name, score, preset.arms[name], batch, question, document)
+    method = (
+        f"the ranking for questions with a cue: {', '.join(sorted(found))}" if found else "the ranking without a cue"
+    )
+    return Explanation(method, score, (part,))

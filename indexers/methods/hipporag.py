@@ -13,6 +13,9 @@ from pydantic import Field
 from indexers import ppr
 from indexers.batch import Batch, RankStats
 from indexers.csr import Graphs, Ints, expand
+from indexers.explain import Explanation
+from indexers.explain.blends import of_question, scores_of
+from indexers.explain.diffusion import explain_walk
 from indexers.methods._nodes import node_cosines, node_units, node_vectors
 from indexers.methods._options import Diffusion
 from indexers.presets import Preset
@@ -25,6 +28,8 @@ NAME = "hipporag"
 VERSION = 1
 
 _FACT = ("subject", "object")
+_OFF = (*_FACT, "source")
+"""Edges that lead to triples, which the walk does not visit."""
 
 
 class Seeds(Section):
@@ -52,25 +57,65 @@ def scores(preset: Preset, batch: Batch, stats: RankStats) -> Scores:
     """Score passages by PageRank."""
     own: Options = preset.options
     graphs = with_synonyms(batch.shard, own.graph, own.synonyms)
-    walk = batch.shard.once(
-        ("hipporag", own.graph, own.synonyms),
-        lambda: ppr.walk(graphs, {"subject": 0, "object": 0, "source": 0}, undirected=True),
-    )
     found, unseeded = ppr.personalized_pagerank(
-        walk, seeds(own, batch, graphs), own.diffusion.alpha, own.diffusion.tolerance, files_only=True
+        _walk(own, batch, graphs),
+        seeds(own, batch, graphs),
+        own.diffusion.alpha,
+        own.diffusion.tolerance,
+        files_only=True,
     )
     stats.no_seeds += int(unseeded.sum())
     return found
 
 
-def seeds(own: Options, batch: Batch, graphs: Graphs) -> ppr.Seeds:
-    """Return where the walk of each question begins."""
+def _walk(own: Options, batch: Batch, graphs: Graphs) -> ppr.Walk:
+    return batch.shard.once(
+        ("hipporag", own.graph, own.synonyms), lambda: ppr.walk(graphs, dict.fromkeys(_OFF, 0.0), undirected=True)
+    )
+
+
+def explain(preset: Preset, batch: Batch, question: int, document: int) -> Explanation:
+    """Tell which paths carried the score, from the triples that made phrases seeds."""
+    own: Options = preset.options
+    graphs = with_synonyms(batch.shard, own.graph, own.synonyms)
+    near, best, node = _triples(own, batch, graphs)
+    leads: dict[int, tuple[int, str]] = {}
+    chosen = best[(best >= near.offsets[question]) & (best < near.offsets[question + 1])]
+    for triple in node[chosen[np.argsort(-near.values[chosen], kind="stable")]].tolist():
+        for edge in range(int(graphs.indptr[triple]), int(graphs.indptr[triple + 1])):
+            kind = graphs.edge_kind_names[graphs.edge_kinds[edge]]
+            if kind in _FACT:
+                leads.setdefault(int(graphs.indices[edge]), (triple, kind))
+    return explain_walk(
+        _walk(own, batch, graphs),
+        own.graph,
+        seeds(own, batch, graphs),
+        {},
+        question,
+        int(graphs.file_nodes[graphs.file_offsets[batch.case[question]] + document]),
+        float(of_question(scores_of(preset, batch), question)[document]),
+        own.diffusion.alpha,
+        without=_OFF,
+        undirected=True,
+        leads=leads,
+    )
+
+
+def _triples(own: Options, batch: Batch, graphs: Graphs) -> tuple[Scores, Ints, Ints]:
+    """Return the cosines of all nodes, which of them are a question's best triples, and the node of each."""
     near = node_cosines(batch, own.graph)
     question = np.repeat(np.arange(len(batch.case)), np.diff(near.offsets))
     node = np.arange(len(near.values)) - near.offsets[question] + graphs.node_offsets[batch.case[question]]
     is_triple = graphs.nodes_of(("triple",))
     triples = Scores(near.offsets, np.where(is_triple[node], near.values, 0.0))
     best = np.flatnonzero(best_of(triples, own.seeds.triples)) if own.seeds.triples else np.zeros(0, np.int64)
+    return near, best, node
+
+
+def seeds(own: Options, batch: Batch, graphs: Graphs) -> ppr.Seeds:
+    """Return where the walk of each question begins."""
+    near, best, node = _triples(own, batch, graphs)
+    question = np.repeat(np.arange(len(batch.case)), np.diff(near.offsets))
     to_phrase = graphs.edges_of(_FACT)
     entry, of = expand(graphs.indptr[node[best]], np.diff(graphs.indptr)[node[best]])
     entry, of = entry[to_phrase[entry]], of[to_phrase[entry]]

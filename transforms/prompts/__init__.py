@@ -1,4 +1,4 @@
-"""Prompts: versioned files, one a task, and the messages that they make (docs/prompts.md).
+"""Prompts: versioned files, one a task or study, and the messages that they make (docs/prompts.md).
 
 A file has YAML front matter (``task``, ``version``, optionally ``description``), then a section begun by a line
 ``=== system ===``, which is the same for every request, and one begun by ``=== user ===`` with placeholders such as
@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from schemas.errors import ConfigError
 from schemas.ids import fingerprint, nearest
 from transforms import tasks
+from transforms.tasks import studies
 from transforms.text import clean
 
 VERSION = 1
@@ -75,7 +76,7 @@ def load(task: str, path: str | None = None) -> Prompt:
         ConfigError: The file cannot be read, is for another task, or its sections or placeholders are not right.
         UsageError: No task has that name.
     """
-    tasks.load(task)
+    tasks.asked(task)
     if path is None:
         own = files(__name__).joinpath(f"{task}.md").read_text(encoding="utf-8")
         return _parse(own, f"{task}.md", None)
@@ -194,11 +195,12 @@ def _parse(text: str, where: str, name: str | None) -> Prompt:
     text = text.replace("\r\n", "\n")
     head, body, start = _front_matter(text, where)
     task = head.get("task")
-    if task not in tasks.names():
+    known = (*tasks.names(), *studies.names())
+    if task not in known:
         told = "names no task" if task is None else f"names the task {task!r}, which there is not"
-        close = nearest(str(task), tasks.names())
+        close = nearest(str(task), known)
         hint = f"Did you mean '{close}'? " if close else ""
-        _fail(where, told, f"{hint}Write 'task: NAME' in the front matter, one of {', '.join(tasks.names())}.")
+        _fail(where, told, f"{hint}Write 'task: NAME' in the front matter, one of {', '.join(known)}.")
     system, user = _sections(body, start, where)
     _check(str(task), system, user, where)
     return Prompt(
@@ -256,7 +258,7 @@ def _sections(body: str, start: int, where: str) -> tuple[tuple[int, str], tuple
 
 
 def _check(task: str, system: tuple[int, str], user: tuple[int, str], where: str) -> None:
-    known = tasks.load(task).PLACEHOLDERS
+    known = tasks.asked(task).PLACEHOLDERS
     listed = f"Placeholders of '{task}': {', '.join('{{' + name + '}}' for name in known)}."
     for first, text in (system, user):
         for match in _PLACEHOLDER.finditer(text):

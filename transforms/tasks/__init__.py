@@ -3,6 +3,9 @@
 Each module of this package whose name has no leading underscore is a task and has the names of `Task`. A task knows
 its prompt's placeholders, the JSON schema of a reply, how to read one, and the tables that the results make. It knows
 nothing of engines, order, retries or storage.
+
+What studies ask about questions is asked in the same way: the modules of `transforms.tasks.studies`, which make no
+tables of their own.
 """
 
 from __future__ import annotations
@@ -63,14 +66,12 @@ class Result:
     completion_tokens: int = 0
 
 
-class Task(Protocol):
-    """What a task's module has at its top level.
+class Asked(Protocol):
+    """What it takes to ask something and to read the replies: the top level of a study's module, and of a task's.
 
     Attributes:
-        NAME: Name of the task.
+        NAME: Name of the task or study.
         VERSION: Goes up by one whenever the same reply would make other rows.
-        TABLES: Tables that it makes.
-        READS: (unit, table) that it reads: ``("ingest", "interactions")``, or the facts of another task.
         PLACEHOLDERS: Placeholder -> whether a prompt must have it.
         REPLY_TOKENS: Tokens of a reply at most, unless the configuration says otherwise.
         SCHEMA: JSON schema of a reply; every list and string in it is bounded.
@@ -78,15 +79,9 @@ class Task(Protocol):
 
     NAME: str
     VERSION: int
-    TABLES: tuple[str, ...]
-    READS: tuple[str, str]
     PLACEHOLDERS: Mapping[str, bool]
     REPLY_TOKENS: int
     SCHEMA: Mapping[str, Any]
-
-    def cases(self, source: pa.Table) -> list[Case]:
-        """Return what to ask, case by case, from the rows that the task reads."""
-        ...
 
     def read(self, value: Mapping[str, Any]) -> tuple[Any, list[str]]:
         """Read the JSON object of a reply.
@@ -111,6 +106,22 @@ class Task(Protocol):
         """Return the terms of a record that later pieces of the case shall reuse."""
         ...
 
+
+class Task(Asked, Protocol):
+    """What a task's module has at its top level.
+
+    Attributes:
+        TABLES: Tables that it makes.
+        READS: (unit, table) that it reads: ``("ingest", "interactions")``, or the facts of another task.
+    """
+
+    TABLES: tuple[str, ...]
+    READS: tuple[str, str]
+
+    def cases(self, source: pa.Table) -> list[Case]:
+        """Return what to ask, case by case, from the rows that the task reads."""
+        ...
+
     def tables(
         self, source: pa.Table, cases: Sequence[Case], results: Sequence[Sequence[Result]]
     ) -> dict[str, pa.Table]:
@@ -120,7 +131,7 @@ class Task(Protocol):
 
 def names() -> tuple[str, ...]:
     """Return the names of all tasks, in order."""
-    return tuple(sorted(m.name for m in iter_modules(__path__) if not m.name.startswith("_")))
+    return tuple(sorted(m.name for m in iter_modules(__path__) if not m.name.startswith("_") and not m.ispkg))
 
 
 def load(name: str) -> Task:
@@ -136,3 +147,16 @@ def load(name: str) -> Task:
             f"no task is called '{name}'", where="extract.tasks", remedy=f"{hint}Tasks: {', '.join(names())}."
         )
     return cast("Task", importlib.import_module(f"{__name__}.{name}"))
+
+
+def asked(name: str) -> Asked:
+    """Return a task or a study by name.
+
+    Raises:
+        UsageError: There is none.
+    """
+    from transforms.tasks import studies
+
+    if name in studies.names():
+        return studies.load(name)
+    return load(name)
