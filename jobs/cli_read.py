@@ -1,4 +1,4 @@
-"""Commands that look: query, compare, export, status, doctor.
+"""Commands that look: query, explain, compare, report, export, status, doctor.
 
 Modules that do the work load inside each command, so that help answers at once.
 """
@@ -36,6 +36,58 @@ def query(
 
     console.set_up_logging(verbose)
     commands.query(corpus, name, case, text, retriever, k, full=full, as_json=as_json)
+
+
+@app.command(epilog="Example: tagloom explain --corpus ./corpus --case conv-26 -r adaptivegraph 'When did Caroline join?'")
+def explain(
+    corpus: Corpus,
+    text: Annotated[str | None, typer.Argument(help="The question, or else --question-id.", show_default=False)] = None,
+    question_id: Annotated[
+        str | None, typer.Option("--question-id", metavar="ID", help="A question of the corpus.")
+    ] = None,
+    case: Annotated[str | None, typer.Option("--case", help="Case; needed when there are several.")] = None,
+    retriever: Annotated[str, typer.Option("--retriever", "-r", help="Preset.")] = "bm25",
+    interaction: Annotated[
+        str | None, typer.Option("--interaction", metavar="ID", help="Interaction to explain, or else --rank.")
+    ] = None,
+    rank: Annotated[int, typer.Option("--rank", min=1, help="Rank to explain.")] = 1,
+    k: Annotated[int, typer.Option("-k", min=1, help="Terms or paths shown; JSON has all.")] = 10,
+    form: Annotated[str, typer.Option("--format", "-f", help="text, json, or svg (a drawing).")] = "text",
+    to: Annotated[str | None, typer.Option("--to", metavar="FILE", help="Write there.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    name: Name = "main",
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Tell why an interaction stands where it stands: terms, tag paths, PageRank's paths, arms, with their shares."""
+    from jobs import explain_view
+
+    console.set_up_logging(verbose)
+    form = "json" if as_json else form
+    explain_view.explain(
+        corpus, name, case, text, question_id, interaction, retriever, rank, k, form, to, overwrite=overwrite
+    )
+
+
+@app.command(epilog="Example: tagloom report --corpus ./corpus main main-2 --to report.html")
+def report(
+    corpus: Corpus,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Generations [main].", show_default=False)
+    ] = None,
+    to: Annotated[str, typer.Option("--to", metavar="FILE", help="The HTML file.")] = "report.html",
+    explained: Annotated[
+        int, typer.Option("--explain", metavar="N", min=0, help="First ranks to explain, some 20 a second.")
+    ] = 200,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Write one HTML file with all results, and every question with what each preset returned."""
+    from jobs import commands
+
+    console.set_up_logging(verbose)
+    commands.report(corpus, names or (), to, explained, overwrite=overwrite, as_json=as_json)
 
 
 @app.command(epilog="Example: tagloom compare --corpus ./corpus main main-2 --preset bm25 --to comparison")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from jobs import console
@@ -196,6 +197,25 @@ def compare(
     compare_view.show(compared, corpus)
     if written:
         console.emit(f"\n{written.rows:,} rows -> {len(written.files)} files in {written.target}")
+
+
+def report(
+    corpus: str, names: Sequence[str], to: str, explained: int, *, overwrite: bool, as_json: bool
+) -> None:
+    """Write a report, and tell where it lies."""
+    from jobs.explain_view import for_report
+    from jobs.report import write_report
+    from pipelines.store import Store
+
+    explain = for_report(Store.open(corpus), explained) if explained else None
+    made = write_report(corpus, names, to, overwrite, explain)
+    if as_json:
+        console.emit_json({**asdict(made), "target": str(made.target)})
+        return
+    console.emit(
+        f"{made.target}: {console.size(made.bytes)}, generations {', '.join(made.generations)}, "
+        f"{made.presets} presets, {made.questions:,} questions"
+    )
 
 
 def export(
