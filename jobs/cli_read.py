@@ -38,7 +38,7 @@ def query(
     commands.query(corpus, name, case, text, retriever, k, full=full, as_json=as_json)
 
 
-@app.command(epilog="Example: tagloom explain --corpus ./corpus --case conv-26 -r adaptivegraph 'When did Caroline join?'")
+@app.command(epilog="Example: tagloom explain -C ./corpus --case conv-26 -r adaptivegraph 'When did Caroline join?'")
 def explain(
     corpus: Corpus,
     text: Annotated[str | None, typer.Argument(help="The question, or else --question-id.", show_default=False)] = None,
