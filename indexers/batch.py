@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -19,6 +19,18 @@ if TYPE_CHECKING:
     from indexers.presets import Preset
 
 T = TypeVar("T")
+
+
+class Embedding(Protocol):
+    """Where the vectors of what is asked come from."""
+
+    def questions(self, questions: pa.Table) -> Singles:
+        """Return (questions, dimensions) vectors of rows of the table `questions`."""
+        ...
+
+    def words(self, words: Sequence[str]) -> Singles:
+        """Return (words, dimensions) vectors of words that the unit ``embed/words`` does not have; rows may be 0."""
+        ...
 
 
 @dataclass
@@ -53,15 +65,15 @@ class Batch:
         shard: Shard,
         questions: pa.Table,
         case: Ints,
-        question_vectors: Callable[[pa.Table], Singles],
+        embedding: Embedding,
         shared: frozenset[str] = frozenset(),
     ) -> None:
-        """Prepare questions; `question_vectors` gives (questions, dimensions) of them when a preset asks."""
+        """Prepare questions; `embedding` is asked when a preset needs vectors of them."""
         self.shard = shard
         self.questions = questions
         self.case = case
         self.shared = shared
-        self._question_vectors = question_vectors
+        self.embedding = embedding
         self._made: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -104,7 +116,7 @@ class Batch:
         if share is not None:
             return tfidf.drop_common(self.queries(unit, name), self.text(unit, name), share)
         texts = self.questions["question"].combine_chunks()
-        if name == "stem":
+        if name in ("stem", "user"):
             return questions_to_queries(texts, self.case, self.shard.vocabulary(unit), self.shard.language)
         # The same words, whichever field of the unit they are compared with.
         return self.once(("words", unit), lambda: questions_to_queries(texts, self.case, self.shard.vocabulary(unit)))
@@ -114,7 +126,7 @@ class Batch:
 
         The vocabulary of ``index/note`` begins with that of ``index/raw``, and a graph's with that of ``index/note``.
         """
-        return self.shard.postings(f"index/{name}" if name in ("raw", "note", "stem") else unit, name)
+        return self.shard.postings(f"index/{name}" if name in ("raw", "note", "stem", "user") else unit, name)
 
     def content(self, kind: str, unit: str, name: str, share: float | None) -> Scores:
         """Return how much questions and documents of a field have in common: ``overlap`` or ``tfidf``."""
@@ -140,4 +152,4 @@ class Batch:
 
     def vectors(self) -> Singles:
         """Return the vectors of the questions, (questions, dimensions)."""
-        return self.once(("vectors",), lambda: self._question_vectors(self.questions))
+        return self.once(("vectors",), lambda: self.embedding.questions(self.questions))

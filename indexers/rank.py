@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from indexers.batch import Batch, RankStats
+from indexers.batch import Batch, Embedding, RankStats
 from indexers.presets import Preset
 from indexers.scores import Scores, ranked
-from indexers.shard import Shard, Singles, TableOf, open_shard
+from indexers.shard import Shard, TableOf, open_shard
 from schemas.tables import build as build_table
 from schemas.tables import empty
 from transforms.metrics import SESSION_DEPTH
 
 _CELLS = 2_000_000
-
-QuestionVectors = Callable[[pa.Table], Singles]
-"""Questions -> their vectors, (questions, dimensions)."""
 
 
 def rank_shard(
@@ -29,7 +26,7 @@ def rank_shard(
     table_of: TableOf,
     depth: int,
     *,
-    question_vectors: QuestionVectors,
+    embedding: Embedding,
     language: str = "english",
 ) -> tuple[dict[str, pa.Table], dict[str, RankStats]]:
     """Rank all questions of a shard, or of a part of it, with each preset.
@@ -43,7 +40,7 @@ def rank_shard(
         table_of: Gives the tables of units of the stages index and embed.
         depth: Interactions kept of each ranking. Below them, only the first interaction of each further session is
             kept, with its true rank, until `SESSION_DEPTH` sessions are there.
-        question_vectors: Gives the vectors of questions, where a preset needs them.
+        embedding: Gives the vectors of questions, where a preset needs them.
         language: Language of the stems.
 
     Returns:
@@ -55,7 +52,7 @@ def rank_shard(
     shard = open_shard(interactions, questions, table_of, language)
     runs: dict[str, list[pa.Table]] = {preset.name: [] for preset in presets}
     stats = {preset.name: RankStats() for preset in presets}
-    for batch in batches(shard, questions, question_vectors, shared_arms(presets)):
+    for batch in batches(shard, questions, embedding, shared_arms(presets)):
         for preset in presets:
             scores = batch.scores(preset, stats[preset.name])
             runs[preset.name].append(_runs(preset.name, batch, scores, depth, stats[preset.name]))
@@ -63,7 +60,7 @@ def rank_shard(
 
 
 def batches(
-    shard: Shard, questions: pa.Table, question_vectors: QuestionVectors, shared: frozenset[str] = frozenset()
+    shard: Shard, questions: pa.Table, embedding: Embedding, shared: frozenset[str] = frozenset()
 ) -> Iterator[Batch]:
     """Cut questions into batches whose scores fit the memory; those of cases that are not there are left out."""
     place = {case: number for number, case in enumerate(shard.cases)}
@@ -76,7 +73,7 @@ def batches(
         before = cost[low - 1] if low else 0
         high = max(low + 1, int(np.searchsorted(cost, before + _CELLS, side="right")))
         taken = questions.take(pa.array(rows[low:high]))
-        yield Batch(shard, taken, case[rows[low:high]], question_vectors, shared)
+        yield Batch(shard, taken, case[rows[low:high]], embedding, shared)
         low = high
 
 

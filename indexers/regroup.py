@@ -64,3 +64,34 @@ def _summed(
         counts=total.data.astype(np.int32, copy=False),
         lengths=lengths,
     )
+
+
+def windowed(postings: Postings, session: Ints, reach: int) -> Postings:
+    """Return postings whose documents hold their neighbours as well.
+
+    Args:
+        postings: Postings of one field.
+        session: (documents,) session of each document, numbered within its case; neighbours are of one session.
+        reach: Neighbours before, and as many after.
+    """
+    sizes = np.diff(postings.document_offsets)
+    home = np.repeat(np.arange(postings.cases), sizes)
+    mark = home * (int(session.max(initial=0)) + 1) + session
+    count = len(mark)
+    case = np.repeat(np.arange(postings.cases), np.diff(postings.term_offsets))
+    width = int(postings.terms.max(initial=0)) + 1
+    rows = case * width + postings.terms
+    owner = np.repeat(np.arange(len(rows)), np.diff(postings.indptr))
+    flat = (postings.document_offsets[case[owner]] if len(rows) else np.zeros(0, np.int64)) + postings.documents
+    lengths = np.zeros(count, np.int64)
+    parts: list[tuple[Ints, Ints, Int32s]] = []
+    for step in range(-reach, reach + 1):
+        target = np.arange(count) + step
+        inside = (target >= 0) & (target < count)
+        inside[inside] = mark[target[inside]] == mark[inside]
+        np.add.at(lengths, target[inside], postings.lengths[inside])
+        kept = inside[flat]
+        parts.append((owner[kept], target[flat[kept]], postings.counts[kept]))
+    owners, targets, counts = (np.concatenate(part) for part in zip(*parts, strict=True))
+    documents = targets - (postings.document_offsets[case[owners]] if len(rows) else 0)
+    return _summed(postings.document_offsets, rows, width, owners, documents, counts, lengths.astype(np.int32))

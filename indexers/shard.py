@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from indexers import csr, ppr, vectors
 from indexers.csr import Ints
 from indexers.postings import Postings, from_table
-from indexers.regroup import grouped
+from indexers.regroup import grouped, windowed
 from indexers.vectors import Vectors
 from schemas.errors import SchemaError
 
@@ -86,6 +86,11 @@ class Shard:
 
         return self.once(("sessions", unit, name), make)
 
+    def by_window(self, unit: str, name: str, reach: int) -> Postings:
+        """Return the postings of a field in which documents hold their neighbours in the session as well."""
+        place = np.repeat(np.cumsum(self.sessions) - self.sessions, np.diff(self.offsets)) + self.session
+        return self.once(("window", unit, name, reach), lambda: windowed(self.postings(unit, name), place, reach))
+
     def vocabulary(self, unit: str) -> pa.Table:
         """Return the terms of a unit."""
         return self.once(("vocabulary", unit), lambda: self.table_of(unit, "vocabulary"))
@@ -141,6 +146,9 @@ class Shard:
 
     def _vectors(self, unit: str) -> Embedded:
         table = self.table_of(unit, "vectors")
+        if unit == "embed/words":
+            whole = np.array([0, len(table)])
+            return Embedded(Vectors(("",), whole, vectors.matrix_of(table["vector"])), _plain(table["key"]))
         names = table["case_id"].cast(pa.string())
         mine = pc.is_in(names, value_set=pa.array(self.cases, pa.string()))
         table = table if pc.all(mine).as_py() in (True, None) else table.filter(mine)
@@ -173,16 +181,18 @@ def open_shard(interactions: pa.Table, questions: pa.Table, table_of: TableOf, l
         raise SchemaError("rows of one case do not stand together", where="interactions.case_id")
     session = interactions["session_id"].combine_chunks().cast(pa.string()).dictionary_encode()
     key = case * (len(session.dictionary) + 1) + session.indices.to_numpy(zero_copy_only=False)
-    unique, number = np.unique(key, return_inverse=True)
+    _, head, number = np.unique(key, return_index=True, return_inverse=True)
     cases = tuple(coded.dictionary.to_pylist())
-    # Sessions are numbered within their case.
-    first = np.searchsorted(unique // (len(session.dictionary) + 1), np.arange(len(cases) + 1))
+    # Sessions are numbered within their case, in its order: other cases may have the same ones in another order.
+    rank = np.empty(len(head), np.int64)
+    rank[np.argsort(head)] = np.arange(len(head))
+    first = np.searchsorted(np.sort(case[head]), np.arange(len(cases) + 1))
     return Shard(
         cases=cases,
         table_of=table_of,
         offsets=np.searchsorted(case, np.arange(len(cases) + 1)),
         interactions=interactions,
-        session=number.reshape(-1) - first[case],
+        session=rank[number.reshape(-1)] - first[case],
         sessions=np.diff(first),
         language=language,
     )

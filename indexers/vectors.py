@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -215,8 +215,9 @@ def nearest(questions: Rows, rows: Rows, top: int, exact_pairs: int = EXACT_PAIR
         for start in range(0, len(rows), step):
             block = _Whole(rows[start : start + step])
             for low in range(0, len(questions), _QUESTIONS):
-                places, best = _best(_Whole(questions[low : low + _QUESTIONS]).cosines(block), top)
-                _keep(found, values, low, places + start, best)
+                rated = _Whole(questions[low : low + _QUESTIONS]).cosines(block)
+                places, best = _best(rated, values[low : low + _QUESTIONS, -1], top)
+                _keep(found, values, low, np.where(places < 0, -1, places + start), best)
     else:
         candidates = _candidates(questions, rows, top)
         width = max(1, step // candidates.shape[1])
@@ -264,46 +265,60 @@ class _Whole:
 
     def __init__(self, values: Rows) -> None:
         self.units = np.rint(values.astype(np.float64) * _SCALE)
-        self.squares = np.einsum("ij,ij->i", self.units, self.units)
-        if not (self.squares < 1.01 * _SCALE**2).all():
+        squares = np.einsum("ij,ij->i", self.units, self.units)
+        self.lengths = np.where(squares > 0, np.sqrt(squares), 1.0)
+        if not (squares < 1.01 * _SCALE**2).all():
             raise SchemaError(
                 "a vector is longer than 1 or not finite", where="vectors.vector", remedy="Index the corpus again."
             )
 
     def cosines(self, others: _Whole) -> Floats:
-        """Return (vectors, others) cosines."""
+        """Return (vectors, others) cosines.
+
+        Raises:
+            SchemaError: They differ in their dimensions.
+        """
         if self.units.shape[1] != others.units.shape[1]:
             raise SchemaError(
                 f"vectors of {self.units.shape[1]} and of {others.units.shape[1]} dimensions",
                 where="vectors.vector",
                 remedy="Embed questions and documents with the same model.",
             )
-        return _divided(self.units @ others.units.T, self.squares[:, None] * others.squares)
+        products: Floats = self.units @ others.units.T
+        products /= np.multiply.outer(self.lengths, others.lengths)
+        return np.minimum(products, 1.0, out=products)
 
     def cosines_by_row(self, others: _Whole) -> Floats:
-        """Return the cosine of each vector with the other of the same row."""
-        return _divided(np.einsum("ij,ij->i", self.units, others.units), self.squares * others.squares)
-
-
-def _divided(products: Floats, squares: Floats) -> Floats:
-    return np.minimum(products / np.sqrt(np.where(squares > 0, squares, 1.0)), 1.0)
+        """Return the cosine of each vector with the other of the same row, the same as `cosines` gives."""
+        products: Floats = np.einsum("ij,ij->i", self.units, others.units)
+        return np.minimum(products / (self.lengths * others.lengths), 1.0)
 
 
 def _step(values: Rows) -> int:
     return max(1, _BLOCK // max(int(values.shape[1]), 1))
 
 
-def _best(rated: Floats, top: int) -> tuple[Ints, Floats]:
-    """Return columns and values of the `top` largest of each row, in order of column, equal ones by column."""
-    questions, columns = rated.shape
-    if columns <= top:
-        return np.broadcast_to(np.arange(columns), rated.shape), rated
-    last = np.partition(rated, columns - top, axis=1)[:, columns - top, None]
-    chosen = rated > last
-    room = top - chosen.sum(axis=1, keepdims=True)
-    equal = rated == last
-    chosen |= equal & (np.cumsum(equal, axis=1) <= room)
-    return np.nonzero(chosen)[1].reshape(questions, top), rated[chosen].reshape(questions, top)
+def _best(rated: Floats, worst: Floats, top: int) -> tuple[Ints, Floats]:
+    """Return columns and values of the `top` largest above `worst` of each row, in order of column.
+
+    Of equal ones the first columns count. Where there are fewer, -1 and -inf fill up.
+    """
+    better = rated > worst[:, None]
+    counts = np.count_nonzero(better, axis=1)
+    if (counts > top).any():
+        last = np.partition(rated, rated.shape[1] - top, axis=1)[:, rated.shape[1] - top, None]
+        above = rated > last
+        equal = rated == last
+        room = top - np.count_nonzero(above, axis=1)
+        better &= above | (equal & (np.cumsum(equal, axis=1) <= room[:, None]))
+        counts = np.count_nonzero(better, axis=1)
+    row, column = np.nonzero(better)
+    slot = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    places = np.full((len(rated), counts.max(initial=0)), -1, np.int64)
+    values = np.full(places.shape, -np.inf)
+    places[row, slot] = column
+    values[row, slot] = rated[row, column]
+    return places, values
 
 
 def _keep(found: Ints, values: Floats, low: int, places: Ints, rated: Floats) -> None:

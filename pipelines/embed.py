@@ -7,13 +7,14 @@ shard's other parts hold, and only texts that none of them holds are embedded. S
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexers.shard import Singles
+from indexers.shard import Singles, TableOf
 from pipelines.stage import Inputs, Output, Stage, Unit
 from pipelines.wanted import graph_kinds, needed
 from schemas.config import RunConfig
@@ -21,6 +22,7 @@ from schemas.errors import SchemaError
 from transforms.chunks import VERSION as CHUNKS
 from transforms.chunks import chunks
 from transforms.interactions import full_text
+from transforms.tokens import tokenize
 
 QUESTIONS = "embed/questions"
 
@@ -42,13 +44,18 @@ def units(config: RunConfig) -> list[Unit]:
         "dtype": own.dtype,
     }
     runtime = {"model": code.located(own.model), "options": own.options}
-    sources = {"interactions": "ingest", "chunks": "ingest", "questions": "questions"}
-    sources |= {kind: f"graph/{kind}" for kind in graph_kinds(config)}
+    sources: dict[str, tuple[str, ...]] = {
+        "interactions": ("ingest",),
+        "chunks": ("ingest",),
+        "questions": ("questions",),
+    }
+    sources |= {"words": ("index/raw", "questions")}
+    sources |= {kind: (f"graph/{kind}",) for kind in graph_kinds(config)}
     return [
         Unit(
             f"embed/{kind}",
             settings | ({"chunks": CHUNKS} if kind == "chunks" else {}),
-            (sources[kind],),
+            sources[kind],
             ("vectors",),
             runtime=runtime,
         )
@@ -104,18 +111,51 @@ def known_vectors(inputs: Inputs, unit: Unit) -> pa.Table | None:
     return pa.concat_tables([inputs.store.read_part("vectors", shard, key, columns) for key in there])
 
 
-def embedded(config: RunConfig, questions: pa.Table) -> Singles:
-    """Embed questions that are no part of a corpus, (questions, dimensions)."""
-    from indexers import embedders
+@dataclass(frozen=True)
+class Kept:
+    """Vectors of questions that a run has embedded (`indexers.batch.Embedding`)."""
 
-    own = config.embed
-    code = embedders.load(own.embedder)
-    embedder = code.open(own.model, embedders.options_of(code, own.options))
-    try:
-        found: Singles = embedder.embed(questions["question"].to_pylist(), "query")
-    finally:
-        embedder.close()
-    return found
+    table_of: TableOf
+
+    def questions(self, questions: pa.Table) -> Singles:
+        """Return their vectors, (questions, dimensions)."""
+        return vectors_of(questions, self.table_of(QUESTIONS, "vectors"))
+
+    def words(self, words: Sequence[str]) -> Singles:
+        """Fail: the unit of words has all words of the corpus' own questions.
+
+        Raises:
+            SchemaError: Always.
+        """
+        raise SchemaError(f"the word '{words[0]}' has no vector", where="embed/words", remedy="Run again.")
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """Questions that are no part of a corpus, embedded when asked (`indexers.batch.Embedding`)."""
+
+    config: RunConfig
+
+    def questions(self, questions: pa.Table) -> Singles:
+        """Return their vectors, (questions, dimensions)."""
+        return self._embedded(questions["question"].to_pylist(), "query")
+
+    def words(self, words: Sequence[str]) -> Singles:
+        """Return their vectors, (words, dimensions)."""
+        return self._embedded(words, "document")
+
+    def _embedded(self, texts: Sequence[str], purpose: Literal["query", "document"]) -> Singles:
+        from indexers import embedders
+
+        own = self.config.embed
+        code = embedders.load(own.embedder)
+        embedder = code.open(own.model, embedders.options_of(code, own.options))
+        try:
+            found = embedder.embed(texts, purpose)
+        finally:
+            embedder.close()
+        # As they are kept, so that a question of the corpus ranks alike when it is asked again.
+        return found.astype(np.float16).astype(np.float32) if own.dtype == "float16" else found
 
 
 def vectors_of(questions: pa.Table, vectors: pa.Table) -> Singles:
@@ -147,12 +187,23 @@ def _rows(inputs: Inputs, kind: str) -> pa.Table:
     if kind == "questions":
         table = inputs.table("questions", "questions", ["case_id", "question_id", "question"])
         return _named(table["case_id"], "question", table["question_id"], table["question"])
+    if kind == "words":
+        return _words(inputs)
     nodes = inputs.table(f"graph/{kind}", "nodes")
     nodes = nodes.filter(pc.not_equal(nodes["kind"].cast(pa.string()), "file"))
     text = pc.coalesce(nodes["text"], nodes["key"])
     for mark in ("_", "/"):
         text = pc.replace_substring(text, mark, " ")
     return _named(nodes["case_id"], nodes["kind"], nodes["key"], text)
+
+
+def _words(inputs: Inputs) -> pa.Table:
+    """Return the terms of the shard, term t in row t, and then the questions' words that are none of them."""
+    terms = inputs.table("index/raw", "vocabulary")["term"]
+    asked = tokenize(inputs.table("questions", "questions", ["question"])["question"]).terms
+    new = asked.filter(pc.invert(pc.is_in(asked, value_set=terms.combine_chunks())))
+    words = pa.chunked_array([*terms.chunks, new.cast(pa.string())])
+    return _named(pa.array([""] * len(words)), "word", words, words)
 
 
 def _named(case: Any, kind: Any, key: Any, text: Any) -> pa.Table:

@@ -13,8 +13,8 @@ from indexers.explain import Explanation, named
 from indexers.explain.blends import of_question, rank_of, scores_of
 from indexers.presets import Preset
 from indexers.scores import Floats
-from indexers.shard import Shard, Singles, open_shard
-from pipelines.embed import QUESTIONS, embedded, vectors_of
+from indexers.shard import Shard, open_shard
+from pipelines.embed import Fresh, Kept
 from pipelines.query import Asked, ask, of_case, question_table
 from pipelines.store import Generation
 from schemas.errors import UsageError
@@ -150,14 +150,13 @@ class _Case:
         if question_id is not None:
             questions = _stored(self._generation, self.name, question_id)
 
-        def question_vectors(some: pa.Table) -> Singles:
-            if question_id is None:
-                return embedded(asked.config, some)
-            return vectors_of(some, self._generation.case_part(QUESTIONS, "vectors", self.name))
+        def stored(unit: str, table: str) -> pa.Table:
+            return self._generation.case_part(unit, table, self.name)
 
+        embedding = Fresh(asked.config) if question_id is None else Kept(stored)
         if self._shard is None:
             self._shard = open_shard(asked.interactions, questions, asked.table_of, asked.config.index.language)
-        return Batch(self._shard, questions, np.zeros(1, np.int64), question_vectors)
+        return Batch(self._shard, questions, np.zeros(1, np.int64), embedding)
 
     def names(self, kind: str, node: int) -> tuple[str, str]:
         """Return the key of a node, and its text where it has one."""
@@ -183,7 +182,7 @@ def _stored(generation: Generation, case: str, question_id: str) -> pa.Table:
     known = f"Questions of this case: {', '.join(ids[:10])}{more}" if ids else "This case has none; give a text."
     raise UsageError(
         f"case '{case}' has no question '{question_id}'",
-        where="--question",
+        where="--question-id",
         remedy=f"Did you mean '{guess}'?" if guess else known,
     )
 

@@ -30,7 +30,7 @@ from transforms.chunks import VERSION as CHUNKS
 from transforms.chunks import chunks
 from transforms.interactions import full_text
 from transforms.stems import VERSION as STEMS_VERSION
-from transforms.stems import check_language, stem_terms
+from transforms.stems import check_language, stem_terms, stemmed
 from transforms.tokens import VERSION as TOKENS_VERSION
 from transforms.tokens import tokenize
 
@@ -48,6 +48,7 @@ def units(config: RunConfig) -> list[Unit]:
         Unit("index/raw", settings, ("ingest",), text),
         Unit("index/note", settings, ("index/raw", "extract"), text),
         *([Unit("index/stem", stems, ("index/raw",), text)] if "index/stem" in read else []),
+        *([Unit("index/user", settings | stems, ("ingest",), text)] if "index/user" in read else []),
         *([Unit("index/chunk", {**settings, "chunks": CHUNKS}, ("ingest",), text)] if "index/chunk" in read else []),
         *(
             Unit(f"index/{kind}", settings, ("index/note", f"graph/{kind}"), ("matrices", *text))
@@ -66,6 +67,8 @@ def process(inputs: Inputs, wanted: Sequence[Unit]) -> list[Output]:
         return [_note(inputs)]
     if field == "stem":
         return [_stem(inputs, unit.config["language"])]
+    if field == "user":
+        return [_user(inputs, unit.config["language"])]
     if field == "chunk":
         return [_chunk(inputs)]
     return [_graph(inputs, field)]
@@ -97,6 +100,13 @@ def _stem(inputs: Inputs, language: str) -> Output:
     counted = with_terms(lists.from_table(raw, "raw"), renamed)
     cases = raw["case_id"].cast(pa.string()).combine_chunks()
     return _output(lists.to_table(counted, cases, "stem"), coded.dictionary)
+
+
+def _user(inputs: Inputs, language: str) -> Output:
+    interactions = inputs.table("ingest", "interactions", ["case_id", "user_text"])
+    cases, offsets = case_offsets(interactions)
+    tokens = stemmed(tokenize(interactions["user_text"]), language)
+    return _output(lists.to_table(lists.build_postings(tokens, offsets), cases, "user"), tokens.terms)
 
 
 def _chunk(inputs: Inputs) -> Output:

@@ -11,7 +11,7 @@ from indexers.presets import Preset
 from indexers.rank import rank_shard
 from indexers.shard import TableOf
 from pipelines import kept_prompts
-from pipelines.embed import QUESTIONS, embedded
+from pipelines.embed import QUESTIONS, Fresh
 from pipelines.rank import named
 from pipelines.store import Generation
 from schemas.config import RunConfig
@@ -141,7 +141,7 @@ def search(config: RunConfig, preset: Preset, interactions: pa.Table, text: str,
         question_table(case, text),
         table_of,
         k,
-        question_vectors=lambda asked: embedded(config, asked),
+        embedding=Fresh(config),
         language=config.index.language,
     )
     return shown(runs[preset.name], interactions, k)

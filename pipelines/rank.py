@@ -9,7 +9,7 @@ from indexers import presets
 from indexers.batch import RankStats
 from indexers.presets import Preset
 from indexers.rank import rank_shard
-from pipelines.embed import QUESTIONS, vectors_of
+from pipelines.embed import Kept
 from pipelines.stage import Inputs, Output, Stage, Unit
 from schemas.config import RunConfig
 from transforms.tokens import VERSION as TOKENS_VERSION
@@ -68,7 +68,7 @@ def process(inputs: Inputs, wanted: Sequence[Unit]) -> list[Output]:
         inputs.table("questions", "questions"),
         inputs.table,
         int(wanted[0].config["rank.depth"]),
-        question_vectors=lambda asked: vectors_of(asked, inputs.table(QUESTIONS, "vectors")),
+        embedding=Kept(inputs.table),
         language=next(iter(languages), "english"),
     )
     return [Output({"runs": runs[name]}, _counts(stats[name])) for name in names]

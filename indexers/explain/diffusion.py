@@ -135,7 +135,7 @@ def _remarks(found: Decomposition, start: Floats, goes_on: bool) -> tuple[str, .
         return ()
     seeded = int(np.count_nonzero(start))
     if not seeded:
-        return ("the question has no seed: no word of it names anything in the case",)
+        return ("nothing in the case is a seed for this question",)
     if not goes_on:
         return (f"it is none of the {seeded:,} seeds, and the walk does not go on from them",)
     return (

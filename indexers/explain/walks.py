@@ -112,7 +112,8 @@ def decompose(
         border.add(nodes, along, *walks.follow(nodes, weight))
     left = tuple(Branch(nodes, along) for _, _, nodes, along, _ in sorted(border.heap))
     known = math.fsum(branch.value for branch in (*found, *left))
-    return Decomposition(score, tuple(found), left, max(0.0, score - known), sources)
+    rest = score - known
+    return Decomposition(score, tuple(found), left, rest if rest > 10 * _ROUNDING * score else 0.0, sources)
 
 
 class _Border:

@@ -73,6 +73,32 @@ def files_behind(batch: Batch, graphs: Graphs, nodes: Scores, links: tuple[tuple
     return files_of(batch.case, graphs, Scores(nodes.offsets, values))
 
 
+def behind(
+    graphs: Graphs, base: int, values: Floats, node: int, links: tuple[tuple[str, str], ...]
+) -> tuple[float, list[int]]:
+    """Return the score that `files_behind` gives one node, and the way of that score.
+
+    Args:
+        graphs: The graphs.
+        base: Where the nodes of the case begin.
+        values: Scores of all nodes of the case.
+        node: The node, numbered within the case.
+        links: As given to `files_behind`.
+
+    Returns:
+        The score; the node that has it, what it is passed on to, .., the node asked for.
+    """
+    best, way = float(values[node]), [node]
+    for number, (kind, edge) in enumerate(links):
+        kept = graphs.edges_of((edge,)) & (graphs.indices == node + base)
+        sources = np.searchsorted(graphs.indptr, np.flatnonzero(kept), side="right") - 1
+        for source in np.unique(sources[graphs.nodes_of((kind,))[sources]]).tolist():
+            score, before = behind(graphs, base, values, source - base, links[:number])
+            if score > best:
+                best, way = score, [*before, node]
+    return best, way
+
+
 def files_of(case: Ints, graphs: Graphs, nodes: Scores) -> Scores:
     """Return the files' part of the scores of all nodes, by position."""
     offsets, place = spread_over(case, graphs.file_offsets)

@@ -14,12 +14,20 @@ Share = Field(ge=0, le=1)
 class Text(Section):
     """Which text a question is compared with."""
 
-    field: Literal["raw", "note", "stem"] = Field(
-        "raw", description="raw: the interaction; note: with tags and summary; stem: the interaction's stems"
+    field: Literal["raw", "note", "stem", "user"] = Field(
+        "raw",
+        description="raw: the interaction; note: with tags and summary; stem: the interaction's stems; user: the "
+        "stems of what the user said",
     )
     stopword_share: float | None = Field(
         None, gt=0, le=1, description="Question words in more than this share of the case's documents are dropped"
     )
+
+
+class Window(Section):
+    """Neighbours that are part of a document."""
+
+    reach: int = Field(0, ge=0, le=16, description="Interactions before, and as many after, in the same session")
 
 
 class Edges(Section):

@@ -11,7 +11,7 @@ from indexers import bm25
 from indexers.batch import Batch, RankStats
 from indexers.explain import Explanation
 from indexers.explain.terms import asked, explain_terms
-from indexers.methods._options import Text
+from indexers.methods._options import Text, Window
 from indexers.postings import Postings, Queries
 from indexers.presets import Preset
 from indexers.scores import Scores, spread_over
@@ -19,6 +19,13 @@ from schemas.options import Section
 
 NAME = "bm25"
 VERSION = 1
+
+_WHAT = {
+    "raw": "the interaction",
+    "note": "the interaction and its note",
+    "stem": "the interaction's stems",
+    "user": "the stems of what the user said",
+}
 
 
 class Options(Section):
@@ -32,6 +39,7 @@ class Options(Section):
     unit: Literal["interaction", "session"] = Field(
         "interaction", description="What is a document; with session, an interaction has the score of its session"
     )
+    window: Window = Window()  # type: ignore[call-arg]
 
 
 def units(options: Options) -> tuple[str, ...]:
@@ -49,7 +57,7 @@ def scores(preset: Preset, batch: Batch, stats: RankStats) -> Scores:
 def _of_documents(own: Options, batch: Batch, queries: Queries) -> Scores:
     shard, postings = batch.shard, _postings(own, batch)
     weights = shard.once(
-        ("bm25", own.text.field, own.unit, own.idf, own.k1, own.b, own.epsilon),
+        ("bm25", own.text.field, own.unit, own.window.reach, own.idf, own.k1, own.b, own.epsilon),
         lambda: bm25.bm25_weights(postings, own.k1, own.b, own.epsilon, own.idf),
     )
     return bm25.bm25_scores(postings, queries, weights=weights)
@@ -57,7 +65,11 @@ def _of_documents(own: Options, batch: Batch, queries: Queries) -> Scores:
 
 def _postings(own: Options, batch: Batch) -> Postings:
     unit, field = f"index/{own.text.field}", own.text.field
-    return batch.shard.postings(unit, field) if own.unit == "interaction" else batch.shard.by_session(unit, field)
+    if own.unit == "session":
+        return batch.shard.by_session(unit, field)
+    if own.window.reach:
+        return batch.shard.by_window(unit, field, own.window.reach)
+    return batch.shard.postings(unit, field)
 
 
 def explain(preset: Preset, batch: Batch, question: int, document: int) -> Explanation:
@@ -65,9 +77,10 @@ def explain(preset: Preset, batch: Batch, question: int, document: int) -> Expla
     own: Options = preset.options
     shard, unit, field = batch.shard, f"index/{own.text.field}", own.text.field
     sessions = own.unit == "session"
-    what = {"raw": "the interaction", "note": "the interaction and its note", "stem": "the interaction's stems"}[field]
+    wider = ", and over the rest of its session" if sessions else ", and over its neighbours" * bool(own.window.reach)
+    what = _WHAT[field]
     return explain_terms(
-        f"BM25 over {what}" + (", and over the rest of its session" if sessions else ""),
+        f"BM25 over {what}" + wider,
         lambda queries: _of_documents(own, batch, queries),
         _postings(own, batch),
         batch.queries(unit, field, own.text.stopword_share),

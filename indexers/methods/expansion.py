@@ -7,12 +7,17 @@ interactions; a file has the best score of itself and of the facts and reflectio
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from pydantic import Field
 
 from indexers import ppr
 from indexers.batch import Batch, RankStats
-from indexers.methods._nodes import files_behind, node_cosines, node_units, spread_nodes
+from indexers.explain import Explanation, Part
+from indexers.explain.blends import of_question
+from indexers.explain.diffusion import Described, explain_walk
+from indexers.methods._nodes import behind, files_behind, node_cosines, node_units, spread_nodes
 from indexers.methods._options import Diffusion, Edges
 from indexers.presets import Preset
 from indexers.scores import Scores, best_of, over_max
@@ -73,25 +78,100 @@ def scores(preset: Preset, batch: Batch, stats: RankStats) -> Scores:
 
 def node_scores(own: Options, batch: Batch) -> tuple[Subgraphs, Scores, int]:
     """Return each question's subgraph, the scores of its nodes, and how many questions have no seed."""
-    graphs = batch.shard.graphs(own.graph)
+    near = _near(own, batch)
+    total = own.fusion.cosine * over_max(near.cosines)
+    if own.fusion.ppr:
+        total = total + own.fusion.ppr * over_max(_pagerank(own, near))
+    unseeded = int((np.diff(near.seeds.offsets) == 0).sum())
+    return near.part, Scores(near.part.graphs.node_offsets, total), unseeded
+
+
+@dataclass(frozen=True)
+class _Near:
+    """What lies around the nodes nearest to each question.
+
+    Attributes:
+        part: The subgraphs.
+        cosines: Cosines of their nodes.
+        seeds: The nearest nodes, in proportion to their cosine.
+    """
+
+    part: Subgraphs
+    cosines: Scores
+    seeds: ppr.Seeds
+
+
+def _near(own: Options, batch: Batch) -> _Near:
+    graphs, questions = batch.shard.graphs(own.graph), np.arange(len(batch.case))
     near = node_cosines(batch, own.graph)
     seed = np.flatnonzero(best_of(near, own.seeds.top))
     owner = np.searchsorted(near.offsets, seed, side="right") - 1
     node = seed - near.offsets[owner] + graphs.node_offsets[batch.case[owner]]
-    left_out = tuple(kind for kind, weight in own.edges.weights.items() if weight == 0)
-    part = around(graphs, owner, node, len(batch.case), own.seeds.hops, ~graphs.edges_of(left_out))
-    inner = part.graphs
-    mine = np.repeat(np.arange(len(batch.case)), np.diff(inner.node_offsets))
+    part = around(graphs, owner, node, len(questions), own.seeds.hops, ~graphs.edges_of(_left_out(own)))
+    mine = np.repeat(questions, np.diff(part.graphs.node_offsets))
     cosines = near.values[near.offsets[mine] + part.nodes - graphs.node_offsets[batch.case[mine]]]
-    total = own.fusion.cosine * over_max(Scores(inner.node_offsets, cosines))
-    unseeded = int((np.bincount(owner, minlength=len(batch.case)) == 0).sum())
+    place = np.searchsorted(mine * len(graphs.node_kinds) + part.nodes, owner * len(graphs.node_kinds) + node)
+    starts = np.searchsorted(owner, np.append(questions, len(questions)))
+    begin = ppr.Seeds(questions, starts, place, near.values[seed])
+    return _Near(part, Scores(part.graphs.node_offsets, cosines), begin)
+
+
+def _left_out(own: Options) -> tuple[str, ...]:
+    return tuple(kind for kind, weight in own.edges.weights.items() if weight == 0)
+
+
+def _walk(own: Options, near: _Near) -> ppr.Walk:
+    edges = own.edges
+    return ppr.walk(near.part.graphs, edges.weights, undirected=edges.undirected, hub_above=edges.hub_above)
+
+
+def _pagerank(own: Options, near: _Near) -> Scores:
+    walk = _walk(own, near)
+    return ppr.personalized_pagerank(walk, near.seeds, own.diffusion.alpha, own.diffusion.tolerance)[0]
+
+
+def explain(preset: Preset, batch: Batch, question: int, document: int) -> Explanation:
+    """Tell what cosine and PageRank add, to the file or to the node that was drawn from it."""
+    own: Options = preset.options
+    graphs, case = batch.shard.graphs(own.graph), int(batch.case[question])
+    near = batch.once(("explained", "near", preset.mark), lambda: _near(own, batch))
+    part, scores, _ = batch.once(("explained", "nodes", preset.mark), lambda: node_scores(own, batch))
+    base, low = int(graphs.node_offsets[case]), int(part.graphs.node_offsets[question])
+    members = part.nodes[low : int(part.graphs.node_offsets[question + 1])] - base
+    values = np.zeros(int(graphs.node_offsets[case + 1]) - base)
+    values[members] = of_question(scores, question)
+    links = tuple((link.node, link.edge) for link in own.links)
+    file = int(graphs.file_nodes[graphs.file_offsets[case] + document]) - base
+    score, way = behind(graphs, base, values, file, links)
+    method = f"cosine and PageRank around the {own.seeds.top} nearest nodes, each over its best"
+    if not score:
+        told = f"neither it nor what was drawn from it is within {own.seeds.hops} steps of the nearest nodes"
+        return Explanation(method, 0.0, (), (told,), own.graph)
+    place = int(np.searchsorted(members, way[0]))
+    steps = Described(graphs, base, graphs.edges_of([edge for _, edge in links])).path(way)
+    parts = []
+    if own.fusion.cosine:
+        cosines = of_question(near.cosines, question)
+        value = own.fusion.cosine * float(over_max(Scores(np.array([0, len(cosines)]), cosines))[place])
+        facts = (("cosine", float(cosines[place])), ("best cosine", float(cosines.max())))
+        parts.append(Part("vector", "cosine", value, (), steps, facts))
     if own.fusion.ppr:
-        walk = ppr.walk(inner, own.edges.weights, undirected=own.edges.undirected, hub_above=own.edges.hub_above)
-        place = np.searchsorted(mine * len(graphs.node_kinds) + part.nodes, owner * len(graphs.node_kinds) + node)
-        questions = np.arange(len(batch.case))
-        begin = ppr.Seeds(
-            questions, np.searchsorted(owner, np.append(questions, len(questions))), place, near.values[seed]
+        pagerank = batch.once(("explained", "pagerank", preset.mark), lambda: _pagerank(own, near))
+        ranks = of_question(pagerank, question)
+        inner = explain_walk(
+            _walk(own, near),
+            own.graph,
+            near.seeds,
+            {},
+            question,
+            low + place,
+            float(ranks[place]),
+            own.diffusion.alpha,
+            without=_left_out(own),
+            undirected=own.edges.undirected,
+            numbers=members,
         )
-        found, _ = ppr.personalized_pagerank(walk, begin, own.diffusion.alpha, own.diffusion.tolerance)
-        total = total + own.fusion.ppr * over_max(found)
-    return part, Scores(inner.node_offsets, total), unseeded
+        value = own.fusion.ppr * float(over_max(Scores(np.array([0, len(ranks)]), ranks))[place])
+        parts.append(Part("walk", "PageRank", value, (), steps, (("best", float(ranks.max())),), inner))
+    parts.sort(key=lambda part: -part.value)
+    return Explanation(method, score, tuple(parts), (), own.graph)

@@ -22,12 +22,16 @@ class Options(Section):
     """The cues and the two rankings."""
 
     arms: dict[str, Arm] = Field(description="cued: the ranking of questions with a cue; other: that of all others")
-    cues: tuple[str, ...] = Field(min_length=1, description="Words; a question with any of them is cued")
+    cues: tuple[str, ...] = Field(
+        min_length=1, description="Words, or several in a row; a question with any of them is cued"
+    )
 
     @model_validator(mode="after")
-    def _both(self) -> Options:
+    def _whole(self) -> Options:
         if set(self.arms) != {"cued", "other"}:
             raise ValueError("the arms are 'cued' and 'other'")
+        if empty := [cue for cue in self.cues if not tokenize_one(cue)]:
+            raise ValueError(f"the cue '{empty[0]}' has no word")
         return self
 
 
@@ -47,22 +51,21 @@ def scores(preset: Preset, batch: Batch, stats: RankStats) -> Scores:
 
 def cued(options: Options, batch: Batch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Tell which questions carry a cue."""
-    cues = _words(options)
-    texts = batch.questions["question"].to_pylist()
-    return np.array([not cues.isdisjoint(tokenize_one(text)) for text in texts], np.bool_)
+    cues = [_spaced(cue) for cue in options.cues]
+    texts = [_spaced(text) for text in batch.questions["question"].to_pylist()]
+    return np.array([any(cue in text for cue in cues) for text in texts], np.bool_)
 
 
-def _words(options: Options) -> set[str]:
-    return {word for cue in options.cues for word in tokenize_one(cue)}
+def _spaced(text: str) -> str:
+    return f" {' '.join(tokenize_one(text))} "
 
 
 def explain(preset: Preset, batch: Batch, question: int, document: int) -> Explanation:
     """Tell which ranking the question is for, and what that one says."""
-    found = _words(preset.options) & set(tokenize_one(batch.questions["question"][question].as_py()))
+    text = _spaced(batch.questions["question"][question].as_py())
+    found = sorted({cue.strip() for cue in map(_spaced, preset.options.cues) if cue in text})
     name = "cued" if found else "other"
     score = float(of_question(scores_of(preset, batch), question)[document])
     part = arm(name, score, preset.arms[name], batch, question, document)
-    method = (
-        f"the ranking for questions with a cue: {', '.join(sorted(found))}" if found else "the ranking without a cue"
-    )
+    method = f"the ranking for questions with a cue: {', '.join(found)}" if found else "the ranking without a cue"
     return Explanation(method, score, (part,))

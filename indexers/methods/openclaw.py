@@ -6,12 +6,17 @@ arm gives its best candidates, and what an arm lacks counts 0. An interaction ha
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow.compute as pc
 from pydantic import Field
 
 from indexers import bm25
 from indexers.batch import Batch, RankStats
+from indexers.explain import Explanation, Part
+from indexers.explain.blends import of_question, scores_of
+from indexers.explain.terms import asked, explain_terms
 from indexers.presets import Preset
 from indexers.queries import distinct, gather, token_rows
 from indexers.scores import Floats, Ints, Scores, best_of, spread_over
@@ -51,10 +56,8 @@ def scores(preset: Preset, batch: Batch, stats: RankStats) -> Scores:
     """Score interactions by their best chunk."""
     own: Options = preset.options
     chunks = batch.shard.vectors("embed/chunks")
-    dense = cosine(batch.vectors(), batch.case, chunks.vectors)
-    text = full_text(batch)
-    total = own.weights.dense * np.where(best_of(dense, own.candidates), dense.values, 0.0)
-    total += own.weights.text * np.where(best_of(text, own.candidates), text.values, 0.0)
+    dense, text = _arms(own, batch)
+    total = own.weights.dense * dense.values + own.weights.text * text.values
     starts, place = spread_over(batch.case, batch.shard.offsets)
     _, chunk = spread_over(batch.case, chunks.vectors.offsets)
     home = np.cumsum(np.asarray(pc.ends_with(chunks.keys, "#0"))) - 1
@@ -69,12 +72,83 @@ def scores(preset: Preset, batch: Batch, stats: RankStats) -> Scores:
     return Scores(starts, values)
 
 
+def _arms(own: Options, batch: Batch) -> tuple[Scores, Scores]:
+    """Return what the two arms give their candidates."""
+    both = cosine(batch.vectors(), batch.case, batch.shard.vectors("embed/chunks").vectors), full_text(batch)
+    dense, text = (Scores(arm.offsets, np.where(best_of(arm, own.candidates), arm.values, 0.0)) for arm in both)
+    return dense, text
+
+
+def explain(preset: Preset, batch: Batch, question: int, document: int) -> Explanation:
+    """Tell what the arms give the best chunk of the interaction."""
+    own: Options = preset.options
+    shard, case = batch.shard, int(batch.case[question])
+    dense, text = batch.once(("explained", "arms", preset.mark), lambda: _arms(own, batch))
+    chunks = shard.vectors("embed/chunks")
+    home = np.cumsum(np.asarray(pc.ends_with(chunks.keys, "#0"))) - 1
+    first = int(chunks.vectors.offsets[case])
+    place = np.flatnonzero(home == shard.offsets[case] + document) - first
+    pairs = of_question(dense, question)[place], of_question(text, question)[place]
+    total = own.weights.dense * pairs[0] + own.weights.text * pairs[1]
+    best = int(np.argmax(total))
+    chunk = int(place[best])
+    fade = 1.0
+    if own.half_life_days is not None:
+        starts, files = spread_over(batch.case, shard.offsets)
+        days = float(_age(batch, starts, files)[starts[question] + document])
+        fade = float(np.exp2(-days / own.half_life_days))
+    parts = [
+        Part(
+            "vector",
+            "cosine of its best chunk",
+            own.weights.dense * float(pairs[0][best]) * fade,
+            facts=(("weight", own.weights.dense), ("cosine", float(pairs[0][best])), ("chunk", best)),
+        ),
+        Part(
+            "content",
+            "full text of its best chunk",
+            own.weights.text * float(pairs[1][best]) * fade,
+            facts=(("weight", own.weights.text), ("r / (1 + r)", float(pairs[1][best]))),
+            inner=_text_of(batch, question, chunk),
+        ),
+    ]
+    method = "cosine and full text of chunks" + ("" if fade == 1 else f", * {fade:.3g} for its age")
+    score = float(of_question(scores_of(preset, batch), question)[document])
+    if not score:
+        sum_ = float(total[best]) * fade
+        cut = f"its {sum_:.3f} is below the {own.min_score} that is kept"
+        why = cut if sum_ else f"none of its {len(place)} chunks is among the {own.candidates} best of an arm"
+        parts = [replace(part, value=0.0) for part in parts]
+        return Explanation(method, 0.0, tuple(parts), (why,))
+    return Explanation(method, score, tuple(sorted(parts, key=lambda part: -part.value)))
+
+
+def _text_of(batch: Batch, question: int, chunk: int) -> Explanation:
+    """Return what each word adds to the rank r of a chunk; it counts if the chunk holds all of them."""
+    unit, field = "index/chunk", "chunk"
+    postings, queries = batch.shard.postings(unit, field), batch.queries(unit, field)
+    return explain_terms(
+        "full-text rank r, which counts where all words are held",
+        lambda some: bm25.bm25_scores(postings, some, weights=_weights(batch)),
+        postings,
+        queries,
+        question,
+        chunk,
+        asked(batch, question, unit, field),
+        noun="chunk",
+    )
+
+
+def _weights(batch: Batch) -> bm25.Bm25Weights:
+    postings = batch.shard.postings("index/chunk", "chunk")
+    return batch.shard.once(("fts5",), lambda: bm25.bm25_weights(postings, 1.2, 0.75, idf_form="fts5"))
+
+
 def full_text(batch: Batch) -> Scores:
     """Score the chunks that hold every word of the question, as SQLite's FTS5 does, brought to [0, 1)."""
     unit, field = "index/chunk", "chunk"
     postings, queries = batch.shard.postings(unit, field), batch.queries(unit, field)
-    weights = batch.shard.once(("fts5",), lambda: bm25.bm25_weights(postings, 1.2, 0.75, idf_form="fts5"))
-    found = bm25.bm25_scores(postings, queries, weights=weights)
+    found = bm25.bm25_scores(postings, queries, weights=_weights(batch))
     once = distinct(queries)
     rows = token_rows(postings, once)
     held = gather(postings, once, rows, np.ones(len(rows)))

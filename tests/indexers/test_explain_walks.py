@@ -192,8 +192,8 @@ def test_steps_name_their_edges():
 @pytest.mark.parametrize(
     ("start", "target", "alpha", "says"),
     [
-        ({}, 1, 0.5, "no seed"),
-        ({0: 0.0}, 1, 0.5, "no seed"),
+        ({}, 1, 0.5, "nothing in the case is a seed"),
+        ({0: 0.0}, 1, 0.5, "nothing in the case is a seed"),
         ({2: 1.0}, 1, 0.5, "no path leads there from the 1 seeds"),
         ({0: 1.0}, 3, 0.5, "from 0 other nodes"),
         ({0: 1.0}, 1, 0.0, "does not go on"),

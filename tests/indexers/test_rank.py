@@ -6,7 +6,7 @@ from indexers import csr, presets, rank, traversal
 from indexers.batch import Batch, RankStats
 from indexers.methods import diffusion
 from indexers.scores import Scores
-from pipelines.embed import vectors_of
+from pipelines.embed import Kept
 from pipelines.held import Held
 from pipelines.held import make as make_units
 from pipelines.storage import Storage
@@ -102,7 +102,7 @@ def ranked(held, names, depth=100, questions=None):
         asked,
         held.table,
         depth,
-        question_vectors=lambda some: vectors_of(some, held.table("embed/questions", "vectors")),
+        embedding=Kept(held.table),
     )
 
 
