@@ -49,7 +49,14 @@ def bm25_weights(
     idf = np.log(documents[case] - df + 0.5) - np.log(df + 0.5)
     if idf_form == "fts5":
         return Bm25Weights(np.where(idf > 0, idf, 1e-6), _norm(postings, k1, b), k1)
-    mean = np.bincount(case, weights=idf, minlength=postings.cases) / np.maximum(rows, 1)
+    # Summed by document frequency: the order of the rows is that of the vocabulary, which other cases have a part in.
+    slots = documents + 1
+    first = np.cumsum(slots) - slots
+    terms = np.bincount(first[case] + df, minlength=int(slots.sum()))
+    owner = np.repeat(np.arange(postings.cases), slots)
+    level = np.arange(len(terms)) - first[owner]
+    total = terms * (np.log(documents[owner] - level + 0.5) - np.log(level + 0.5))
+    mean = np.bincount(owner, weights=total, minlength=postings.cases) / np.maximum(rows, 1)
     idf = np.where(idf < 0, epsilon * mean[case], idf)
     idf[idf == 0] = _ZERO_IDF
     return Bm25Weights(idf, _norm(postings, k1, b), k1)

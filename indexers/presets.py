@@ -16,6 +16,7 @@ from indexers import methods
 from schemas.errors import ConfigError, UsageError
 from schemas.ids import fingerprint, nearest
 from schemas.options import checked
+from transforms import graphs
 
 Spec = Mapping[str, Any]
 """A preset as written: ``method`` or ``base``, ``doc``, and the method's options."""
@@ -65,9 +66,17 @@ class Preset:
 
     @cached_property
     def units(self) -> tuple[str, ...]:
-        """Units of the stages index and embed that it reads, those of its arms included."""
-        own = self.code.units(self.options)
+        """Units of the stages index, embed and route that it reads, those of its arms included."""
+        own = list(self.code.units(self.options))
+        if getattr(self.code, "LEARNS", False):
+            own.append(f"route/{self.mark}")
         return tuple(dict.fromkeys([*own, *(unit for arm in self.arms.values() for unit in arm.units)]))
+
+    @property
+    def learning(self) -> list[Preset]:
+        """The presets among it and its arms whose numbers are learned, inner ones first."""
+        inner = [one for arm in self.arms.values() for one in arm.learning]
+        return [*inner, self] if getattr(self.code, "LEARNS", False) else inner
 
 
 @cache
@@ -275,6 +284,8 @@ def _made(name: str, spec: Spec, known: Mapping[str, Spec], where: str, doc: str
     method = methods.load(flat["method"], f"{where}.method")
     given = {key: value for key, value in flat.items() if key not in _WORDS}
     options: BaseModel = checked(method.Options, given, owner=name, where=where)
+    if isinstance(graph := getattr(options, "graph", None), str):
+        graphs.load(graph, f"{where}.graph")
     arms = {}
     for key, arm in getattr(options, "arms", {}).items():
         inner, place = arm.preset, f"{where}.arms.{key}"

@@ -24,12 +24,12 @@ from schemas.errors import MissingDependencyError, SchemaError
 from schemas.ids import content_hash
 from schemas.tables import build as build_table
 
-EXACT_PAIRS = 10_000_000_000
-"""Pairs of vectors, as products of 256 dimensions a few minutes of one core, up to which neighbours are exact."""
+EXACT_PAIRS = 20_000_000_000
+"""Pairs of vectors up to which neighbours are exact; with 256 dimensions they take one core some minutes."""
 
 _SCALE = 2.0**26
-_BLOCK = 1 << 22  # float64 numbers of one block
-_QUESTIONS = 256
+_BLOCK = 1 << 19  # float64 numbers of one block, so that it stays in the cache
+_QUESTIONS = 128
 _LISTS = 0.125  # share of the lists of an approximate index that a search looks into
 _TRAINING = 40  # vectors for each list that the lists are found from
 _SPARE = 16  # candidates beyond those wanted: their order is that of float16
@@ -194,12 +194,21 @@ def cosine(questions: Rows, case: Ints, documents: Vectors) -> Scores:
     return Scores(offsets, scores)
 
 
-def nearest(questions: Rows, rows: Rows, top: int, exact_pairs: int = EXACT_PAIRS) -> tuple[Ints, Floats]:
+def nearest(
+    questions: Rows, rows: Rows, top: int, least: float = -1.0, exact_pairs: int = EXACT_PAIRS
+) -> tuple[Ints, Floats]:
     """Find the rows of the largest cosine with each question.
 
     Exact up to `exact_pairs` pairs of a question and a row. Beyond, candidates come from an inverted file (Sivic,
     Zisserman, ICCV 2003) of float16 vectors, of which a search looks into one list in eight, and are ranked by their
     exact cosines.
+
+    Args:
+        questions: (questions, d) vectors.
+        rows: (rows, d) vectors.
+        top: Rows wanted for each question.
+        least: Least cosine of a row that counts.
+        exact_pairs: Pairs up to which the answer is exact.
 
     Returns:
         (questions, top) row numbers and cosines, higher first, equal ones by row; -1 and 0 where there are no more.
@@ -209,7 +218,7 @@ def nearest(questions: Rows, rows: Rows, top: int, exact_pairs: int = EXACT_PAIR
         SchemaError: Questions and rows differ in their dimensions, or a vector is longer than 1 or not finite.
     """
     found = np.full((len(questions), top), -1, np.int64)
-    values = np.full((len(questions), top), -np.inf)
+    values = np.full((len(questions), top), np.nextafter(least, -np.inf))
     step = _step(rows)
     if len(questions) * len(rows) <= exact_pairs:
         for start in range(0, len(rows), step):
@@ -225,7 +234,7 @@ def nearest(questions: Rows, rows: Rows, top: int, exact_pairs: int = EXACT_PAIR
             some = candidates[low : low + width]
             asked = _Whole(np.repeat(questions[low : low + width], some.shape[1], axis=0))
             rated = asked.cosines_by_row(_Whole(rows[some.reshape(-1)])).reshape(some.shape)
-            _keep(found, values, low, some, np.where(some >= 0, rated, -np.inf))
+            _keep(found, values, low, some, np.where((some >= 0) & (rated >= least), rated, -np.inf))
     values[found < 0] = 0.0
     return found, values
 
@@ -247,9 +256,9 @@ def synonyms(
     Raises:
         MissingDependencyError, SchemaError: As `nearest`.
     """
-    found, values = nearest(vectors, vectors, top + 1, exact_pairs)
+    found, values = nearest(vectors, vectors, top + 1, threshold, exact_pairs)
     own = np.arange(len(vectors))[:, None]
-    named = (found >= 0) & (found != own) & (values >= threshold)
+    named = (found >= 0) & (found != own)
     named &= np.cumsum(named, axis=1) <= top
     pair = np.stack([np.minimum(found, own)[named], np.maximum(found, own)[named]])
     unique, place = np.unique(pair, axis=1, return_index=True)
@@ -286,12 +295,15 @@ class _Whole:
             )
         products: Floats = self.units @ others.units.T
         products /= np.multiply.outer(self.lengths, others.lengths)
-        return np.minimum(products, 1.0, out=products)
+        np.minimum(products, 1.0, out=products)
+        return products
 
     def cosines_by_row(self, others: _Whole) -> Floats:
         """Return the cosine of each vector with the other of the same row, the same as `cosines` gives."""
         products: Floats = np.einsum("ij,ij->i", self.units, others.units)
-        return np.minimum(products / (self.lengths * others.lengths), 1.0)
+        products /= self.lengths * others.lengths
+        np.minimum(products, 1.0, out=products)
+        return products
 
 
 def _step(values: Rows) -> int:
@@ -341,7 +353,7 @@ def _candidates(questions: Rows, rows: Rows, top: int) -> Ints:
             where="embed",
             remedy="Run: pip install 'tagloom[faiss]'",
         ) from None
-    lists = 1 << max(0, round(float(np.log2(2 * np.sqrt(len(rows))))))
+    lists = 1 << max(0, round(float(np.log2(4 * np.sqrt(len(rows))))))
     coarse = faiss.IndexFlatIP(rows.shape[1])
     index = faiss.IndexIVFScalarQuantizer(
         coarse, rows.shape[1], lists, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT, False

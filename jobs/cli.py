@@ -8,12 +8,12 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from jobs import cli_make, cli_read, console
+from jobs import cli_experiment, cli_forget, cli_make, cli_read, cli_reader, console
 from jobs.app import app
 from jobs.options import take_beam_options
 from schemas.errors import FAULT, TagloomError
 
-__all__ = ["app", "cli_make", "cli_read", "main"]
+__all__ = ["app", "cli_experiment", "cli_forget", "cli_make", "cli_read", "cli_reader", "main"]
 
 INTERRUPTED = 130
 STOPPED = "tagloom: stopped; finished parts stay, the same command goes on from there"

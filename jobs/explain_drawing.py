@@ -79,10 +79,12 @@ class _Picture:
             else:
                 column = self._chain(part, explanation.graph, end, part.value * scale, key)
             free = max(free, column + 1)
-        if left := worth[most:]:
+        left = worth[most:]
+        share = sum(part.value for part in left) * scale
+        if left and (share >= _LEAST or not explanation.score):
             key = (*inside, "rest")
             self.box(key, "rest", f"{len(left):,} more", max(free - 1, 1))
-            self.line(key, end, sum(part.value for part in left) * scale, dashed=True)
+            self.line(key, end, share, dashed=True)
             free = max(free, 2)
         return free
 
@@ -98,7 +100,7 @@ class _Picture:
         before = begins
         if not steps and (part.steps or not begins):
             # What begins in the interaction itself, and what no word stands behind.
-            kind, name = ("seed", "the interaction itself") if part.steps else (part.kind, part.label)
+            kind, name = ("seed", "the interaction itself") if part.kind == "path" else (part.kind, part.label)
             self.box(key, kind, name, 1)
             before = [key]
             for word in begins:

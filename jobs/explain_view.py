@@ -69,10 +69,10 @@ def explain(
     from pipelines.store import Store
 
     if form not in FORMS:
-        raise UsageError(f"no form is called '{form}'", where="--form", remedy=f"Forms: {', '.join(FORMS)}.")
+        raise UsageError(f"no form is called '{form}'", where="--format", remedy=f"Forms: {', '.join(FORMS)}.")
     if (text is None) == (question_id is None):
         raise UsageError(
-            "give a question as text, or one of the corpus with --question",
+            "give a question as text, or one of the corpus with --question-id",
             where="explain",
             remedy="Example: tagloom explain -C ./corpus --case alice 'What did I plan for Lisbon?'",
         )

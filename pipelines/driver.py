@@ -19,7 +19,7 @@ from pipelines.prometheus import place
 from pipelines.sources import Source, distinguished, find_sources
 from pipelines.stage import STAGES
 from pipelines.storage import Storage
-from pipelines.store import Generation, Manifest, Store, refuse_foreign
+from pipelines.store import BEFORE, Generation, Manifest, Store, refuse_foreign
 from schemas.config import RunConfig
 from schemas.errors import ConfigError, InputError, TooManyRejectsError
 from schemas.ids import shard_of
@@ -317,6 +317,22 @@ def _head(
     settings = kept_prompts.portable(store.storage, settings)
     facts = {"records": taken.facts["records"], "repairs": dict(taken.facts["repairs"])}
     head = {"sources": list(taken.sources), "units": units, "config": settings, "pending": {}, "facts": facts}
-    if complete or before is None or before.name != config.name or set(before.units) <= {"ingest", "questions"}:
+    if before is None or before.name != config.name or set(before.units) <= {"ingest", "questions"}:
         return head
-    return {**before.head, "sources": head["sources"], "pending": units}
+    if not complete:
+        return {**before.head, "sources": head["sources"], "pending": units}
+    return {**head, "experiments": _still(store, before, units)}
+
+
+def _still(store: Store, before: Generation, units: Mapping[str, str]) -> dict[str, Any]:
+    """Return the experiments of the generation before that are of what it holds now.
+
+    What they read of other generations does not count.
+    """
+    kept = {}
+    for name, own in before.head.get("experiments", {}).items():
+        known = {**units, **own}
+        found = [store.find_manifest(unit, mark) for unit, mark in own.items()]
+        if all(one and all(known.get(u) == mark for u, mark in one.inputs.items() if u != BEFORE) for one in found):
+            kept[name] = own
+    return kept

@@ -6,9 +6,10 @@ shard's other parts hold, and only texts that none of them holds are embedded. S
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +20,19 @@ from pipelines.stage import Inputs, Output, Stage, Unit
 from pipelines.wanted import graph_kinds, needed
 from schemas.config import RunConfig
 from schemas.errors import SchemaError
+from schemas.ids import fingerprint
 from transforms.chunks import VERSION as CHUNKS
 from transforms.chunks import chunks
 from transforms.interactions import full_text
 from transforms.tokens import tokenize
 
+if TYPE_CHECKING:
+    from indexers.embedders import Embedder
+
 QUESTIONS = "embed/questions"
+
+_loaded: dict[str, Embedder] = {}
+"""The embedder that was at work last in this process: a model takes longer to load than a small shard to embed."""
 
 
 def units(config: RunConfig) -> list[Unit]:
@@ -69,19 +77,36 @@ def process(inputs: Inputs, wanted: Sequence[Unit]) -> list[Output]:
     kind = unit.name.partition("/")[2]
     rows = _rows(inputs, kind)
     purpose: Literal["query", "document"] = "query" if kind == "questions" else "document"
-    from indexers import embedders
     from indexers.vectors import embed_rows
 
-    code = embedders.load(unit.config["embedder"])
-    embedder = code.open(unit.runtime["model"], embedders.options_of(code, unit.runtime["options"]))
-    try:
-        known = known_vectors(inputs, unit)
+    known = known_vectors(inputs, unit)
+    with at_work(unit.config["embedder"], unit.runtime["model"], unit.runtime["options"]) as embedder:
         made = embed_rows(rows, embedder, purpose, known, dtype=unit.config["dtype"])
-        # What a service refused has no vector; how often it was asked again is no fact about the part.
-        counts = {"without_vector": without_vector(made, rows)}
-    finally:
-        embedder.close()
-    return [Output({"vectors": made}, counts)]
+    # What a service refused has no vector; how often it was asked again is no fact about the part.
+    return [Output({"vectors": made}, {"without_vector": without_vector(made, rows)})]
+
+
+@contextmanager
+def at_work(name: str, model: str | None, options: Mapping[str, Any]) -> Iterator[Embedder]:
+    """Give an embedder; it stays open for the next part, until another one is wanted or it fails."""
+    from indexers import embedders
+
+    code = embedders.load(name)
+    own = embedders.options_of(code, options)
+    mark = fingerprint([name, model, own.model_dump(mode="json"), code.identity(model, own)])
+    if mark not in _loaded:
+        _close()
+        _loaded[mark] = code.open(model, own)
+    try:
+        yield _loaded[mark]
+    except BaseException:
+        _close()
+        raise
+
+
+def _close() -> None:
+    while _loaded:
+        _loaded.popitem()[1].close()
 
 
 def without_vector(made: pa.Table, rows: pa.Table) -> int:
@@ -145,15 +170,9 @@ class Fresh:
         return self._embedded(words, "document")
 
     def _embedded(self, texts: Sequence[str], purpose: Literal["query", "document"]) -> Singles:
-        from indexers import embedders
-
         own = self.config.embed
-        code = embedders.load(own.embedder)
-        embedder = code.open(own.model, embedders.options_of(code, own.options))
-        try:
+        with at_work(own.embedder, own.model, own.options) as embedder:
             found = embedder.embed(texts, purpose)
-        finally:
-            embedder.close()
         # As they are kept, so that a question of the corpus ranks alike when it is asked again.
         return found.astype(np.float16).astype(np.float32) if own.dtype == "float16" else found
 

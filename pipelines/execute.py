@@ -16,7 +16,7 @@ from pipelines.progress import Progress
 from pipelines.prometheus import exporting
 from pipelines.ray_session import RaySession
 from pipelines.spent import Spent
-from pipelines.stage import Item, Stage, load_stage
+from pipelines.stage import Item, Stage, Unit, load_stage
 from pipelines.store import Generation, Manifest, Part, Store
 from schemas.config import RunConfig
 from schemas.errors import StoreError
@@ -84,18 +84,22 @@ class Execution:
         self.made[manifest.unit] = made
 
     def run(self, stages: Sequence[str]) -> None:
-        """Run stages in order. Units of a stage that share work run together, others one after the other."""
+        """Run stages in order."""
         for name in stages:
-            plans = []
-            for stage, unit in all_units(self.config, [name]):
-                plans.append(plan_unit(self.store, stage, unit, self.upstream, self.before))
-                if not stage.together:
-                    with self.timed(name):
-                        self._finish(plans)
-                    plans = []
-            if plans:
-                with self.timed(name):
+            self.make(all_units(self.config, [name]))
+
+    def make(self, wanted: Sequence[tuple[Stage, Unit]]) -> None:
+        """Make units of one stage. Those of a stage that share work run together, others one after the other."""
+        plans = []
+        for stage, unit in wanted:
+            plans.append(plan_unit(self.store, stage, unit, self.upstream, self.before))
+            if not stage.together:
+                with self.timed(stage.name):
                     self._finish(plans)
+                plans = []
+        if plans:
+            with self.timed(plans[0].stage.name):
+                self._finish(plans)
 
     def _finish(self, plans: Sequence[UnitPlan]) -> None:
         items = make_items(self.store, plans, self.upstream, self.manifests)
@@ -116,7 +120,7 @@ class Execution:
                 done |= {(u.name, item.shard): p for u, p in zip(item.units, finished.parts, strict=True)}
             self.progress.end()
         for plan in plans:
-            inputs = {name: self.manifests[name].fingerprint for name in plan.unit.reads}
+            inputs = {name: self.manifests[name].fingerprint for name in (*plan.unit.reads, *plan.unit.reads_whole)}
             facts = self._facts(plan, spent)
             if items and facts:
                 self.asked[plan.unit.name] = facts
@@ -155,7 +159,8 @@ class Execution:
             return {}
         from pipelines.extract import journals
 
-        return {**spent.facts(), "model": self.config.extract.model, "journal": journals(self.config.extract)}
+        asked = plan.unit.runtime.get("journals") or journals(self.config.extract)
+        return {**spent.facts(), "model": self.config.extract.model, "journal": asked}
 
     def _measure(self, item: Item) -> tuple[int, int]:
         pairs = zip(item.units, item.keys, strict=True)
@@ -180,6 +185,7 @@ def make_items(
     for (shard, _), members in sorted(groups.items()):
         stage = members[0].stage
         reads = dict.fromkeys(name for plan in members for name in plan.unit.reads)
+        shared = dict.fromkeys(name for plan in members for name in plan.unit.reads_whole)
         parts = {
             name: tuple(
                 sorted(upstream[name].items())
@@ -189,7 +195,7 @@ def make_items(
                 else []
             )
             for name in reads
-        }
+        } | {name: tuple(sorted(upstream[name].items())) for name in shared}
         items.append(
             Item(
                 store.storage.absolute,
@@ -235,4 +241,5 @@ def _manifest(
         inputs=dict(inputs),
         parts=tuple(parts),
         run=worked,
+        whole=plan.unit.whole,
     )

@@ -12,7 +12,7 @@ from typing import Any
 from pipelines.journal import ROOT as JOURNAL
 from pipelines.lock import writing
 from pipelines.storage import is_temporary
-from pipelines.store import Store
+from pipelines.store import Store, units_of
 from schemas.errors import UsageError
 
 
@@ -39,11 +39,12 @@ def live_files(store: Store, heads: Mapping[str, Mapping[str, Any]]) -> set[str]
     """
     live = {"corpus.json", "heads.json", "lock.json", ".lock"}
     for head in heads.values():
-        for group in ("units", "pending"):
-            for unit, mark in head.get(group, {}).items():
-                live.add(store.manifest_path(unit, mark))
-                for part in store.read_manifest(unit, mark).parts:
-                    live.update(store.part_path(table, part.shard, part.key) for table in part.tables)
+        for unit, mark in units_of(head):
+            live.add(store.manifest_path(unit, mark))
+            for part in store.read_manifest(unit, mark).parts:
+                live.update(store.part_path(table, part.shard, part.key) for table in part.tables)
+        for name in head.get("config", {}).get("graph", {}).get("repairs", []):
+            live.add(f"repairs/{name}.parquet")
         for key in head.get("sources", []):
             path = f"fragments/{key}/manifest.json"
             live.add(path)
@@ -57,12 +58,7 @@ def live_journals(store: Store, heads: Mapping[str, Mapping[str, Any]]) -> set[s
     Raises:
         StoreError: A manifest that a head names is missing or damaged.
     """
-    units = {
-        (unit, mark)
-        for head in heads.values()
-        for group in ("units", "pending")
-        for unit, mark in head.get(group, {}).items()
-    }
+    units = {pair for head in heads.values() for pair in units_of(head)}
     return {name for unit, mark in units for name in store.read_manifest(unit, mark).run.get("journal", ())}
 
 
@@ -99,7 +95,7 @@ def gc(
             store.storage.write_json("heads.json", rest)
         doomed, size, kept = [], 0, 0
         for path, bytes_ in store.storage.walk():
-            managed = path.startswith(("tables/", "fragments/", "manifests/"))
+            managed = path.startswith(("tables/", "fragments/", "manifests/", "repairs/"))
             beside = path.startswith(("corpus.json.", "heads.json.", "lock.json.")) and is_temporary(path)
             reply = path.startswith(f"{JOURNAL}/")
             unasked = reply and (is_temporary(path) or (journal and path.split("/")[2] not in asked))

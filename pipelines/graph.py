@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines import extract
+from pipelines import extract, repair
+from pipelines.forgetting import forgetful, forgetting
 from pipelines.stage import Inputs, Output, Stage, Unit
 from pipelines.wanted import graph_kinds
 from schemas.config import RunConfig
 from schemas.errors import ConfigError
 from schemas.ids import nearest
-from transforms import graphs
+from transforms import graft, graphs
 
 READS = {
     "interactions": "ingest",
@@ -29,12 +30,13 @@ def units(config: RunConfig) -> list[Unit]:
     """One unit a graph kind."""
     kinds = graph_kinds(config)
     made = {unit.name for unit in extract.units(config)} | {"ingest"}
-    for kind in config.graph.options:
+    named = [("options", kind) for kind in config.graph.options] + [("forget", kind) for kind in config.graph.forget]
+    for section, kind in named:
         if kind not in kinds:
             guess = nearest(kind, kinds)
             raise ConfigError(
                 f"graph.kinds has no '{kind}'",
-                where=f"graph.options.{kind}",
+                where=f"graph.{section}.{kind}",
                 remedy=f"Did you mean '{guess}'?" if guess else f"Kinds of this run: {', '.join(kinds)}.",
             )
     found = []
@@ -42,8 +44,12 @@ def units(config: RunConfig) -> list[Unit]:
         builder = graphs.load(kind)
         options = graphs.parse_options(builder, config.graph.options.get(kind, {}))
         reads = tuple(dict.fromkeys(READS[table] for table in builder.INPUTS if READS[table] in made))
+        if config.graph.repairs and repair.MENDED & set(builder.INPUTS):
+            reads = (*reads, repair.REPAIR)
         settings = {"graph": kind, "version": builder.VERSION, "options": options.model_dump(mode="json")}
-        found.append(Unit(f"graph/{kind}", settings, reads, ("nodes", "edges", "merges")))
+        unit = Unit(f"graph/{kind}", settings, reads, ("nodes", "edges", "merges"))
+        own = config.graph.forget.get(kind)
+        found.append(unit if own is None else forgetful(unit, own))
     return found
 
 
@@ -53,8 +59,10 @@ def process(inputs: Inputs, wanted: Sequence[Unit]) -> list[Output]:
     kind = unit.config["graph"]
     builder = graphs.load(kind)
     tables = {name: inputs.table(READS[name], name) for name in builder.INPUTS}
-    built = builder.build(tables, graphs.parse_options(builder, unit.config["options"]))
-    return [Output(built._asdict())]
+    if repair.REPAIR in unit.reads:
+        tables = graft.mended(tables, inputs.table(repair.REPAIR, "repairs"))
+    built = builder.build(tables, graphs.parse_options(builder, unit.config["options"]))._asdict()
+    return [forgetting(inputs, unit, built) if "forget" in unit.config else Output(built)]
 
 
 STAGE = Stage("graph", 2, "beam", units, process)

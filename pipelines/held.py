@@ -61,7 +61,7 @@ def make(config: RunConfig, held: Held, wanted: Iterable[str], shard: int, finis
         if name not in units:
             raise UsageError(f"the configuration has no '{name}'", remedy="Add what makes it (graph.kinds, presets).")
         stage, unit = units[name]
-        for read in unit.reads:
+        for read in (*unit.reads, *unit.reads_whole):
             one(read)
         made = stage.process(held, (unit.by_shard(held.store.shards).get(shard, unit),))
         outputs = (finish or wait_for)(made) if inspect.isawaitable(made) else made

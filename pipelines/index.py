@@ -24,10 +24,12 @@ from indexers.traversal import searched_texts
 from pipelines.stage import Inputs, Output, Stage, Unit
 from pipelines.wanted import graph_kinds, needed
 from schemas.config import RunConfig
-from schemas.tables import NOTE_FIELDS
+from schemas.tables import NOTE_FIELDS, build
 from transforms import graphs
 from transforms.chunks import VERSION as CHUNKS
 from transforms.chunks import chunks
+from transforms.cues import VERSION as CUES
+from transforms.cues import message_cues
 from transforms.interactions import full_text
 from transforms.stems import VERSION as STEMS_VERSION
 from transforms.stems import check_language, stem_terms, stemmed
@@ -49,6 +51,7 @@ def units(config: RunConfig) -> list[Unit]:
         Unit("index/note", settings, ("index/raw", "extract"), text),
         *([Unit("index/stem", stems, ("index/raw",), text)] if "index/stem" in read else []),
         *([Unit("index/user", settings | stems, ("ingest",), text)] if "index/user" in read else []),
+        *([Unit("index/cues", {"cues": CUES}, ("ingest",), ("cues",))] if "index/cues" in read else []),
         *([Unit("index/chunk", {**settings, "chunks": CHUNKS}, ("ingest",), text)] if "index/chunk" in read else []),
         *(
             Unit(f"index/{kind}", settings, ("index/note", f"graph/{kind}"), ("matrices", *text))
@@ -69,6 +72,8 @@ def process(inputs: Inputs, wanted: Sequence[Unit]) -> list[Output]:
         return [_stem(inputs, unit.config["language"])]
     if field == "user":
         return [_user(inputs, unit.config["language"])]
+    if field == "cues":
+        return [_cues(inputs)]
     if field == "chunk":
         return [_chunk(inputs)]
     return [_graph(inputs, field)]
@@ -107,6 +112,14 @@ def _user(inputs: Inputs, language: str) -> Output:
     cases, offsets = case_offsets(interactions)
     tokens = stemmed(tokenize(interactions["user_text"]), language)
     return _output(lists.to_table(lists.build_postings(tokens, offsets), cases, "user"), tokens.terms)
+
+
+def _cues(inputs: Inputs) -> Output:
+    interactions = inputs.table("ingest", "interactions", ["case_id", "user_text", "assistant_text"])
+    values = message_cues(interactions)
+    offsets = pa.array(np.arange(len(values) + 1, dtype=np.int32) * values.shape[1])
+    rows = pa.ListArray.from_arrays(offsets, pa.array(values.ravel()))
+    return Output({"cues": build("cues", {"case_id": interactions["case_id"], "values": rows})})
 
 
 def _chunk(inputs: Inputs) -> Output:

@@ -71,7 +71,10 @@ def plan_unit(
             shard: part_key(
                 stage,
                 own.get(shard, unit),
-                [(n, [(shard, upstream[n][shard])] if shard in upstream[n] else []) for n in unit.reads],
+                [
+                    *((n, [(shard, upstream[n][shard])] if shard in upstream[n] else []) for n in unit.reads),
+                    *((n, sorted(upstream[n].items())) for n in unit.reads_whole),
+                ],
             )
             for shard in shards
         }

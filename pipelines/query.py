@@ -109,7 +109,7 @@ def ask(generation: Generation, case: str, retriever: str) -> Asked:
         raise StoreError(
             f"generation '{generation.name}' holds no '{missing[0]}'",
             where=generation.store.storage.uri,
-            remedy="Make it: tagloom run --preset " + retriever.partition("@")[0],
+            remedy=f"Make it: tagloom run -C {generation.store.storage.uri} --preset {retriever.partition('@')[0]}",
         )
     rows = of_case(generation.case_part("ingest", "interactions", case), case)
     if not rows.num_rows:

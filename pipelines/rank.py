@@ -10,18 +10,12 @@ from indexers.batch import RankStats
 from indexers.presets import Preset
 from indexers.rank import rank_shard
 from pipelines.embed import Kept
+from pipelines.route import COLUMNS
 from pipelines.stage import Inputs, Output, Stage, Unit
+from pipelines.wanted import chosen
 from schemas.config import RunConfig
+from schemas.errors import UsageError
 from transforms.tokens import VERSION as TOKENS_VERSION
-
-
-def chosen(config: RunConfig) -> dict[str, Preset]:
-    """Return the presets of a run.
-
-    Raises:
-        UsageError, ConfigError: One is not known or not valid.
-    """
-    return presets.expand(config.rank.presets, config.rank.define, config.rank.sweep)
 
 
 def named(config: RunConfig, name: str) -> Preset:
@@ -30,7 +24,16 @@ def named(config: RunConfig, name: str) -> Preset:
     Raises:
         UsageError, ConfigError: It is not known or not valid.
     """
-    return chosen(config).get(name) or presets.get(name, config.rank.define)
+    found = chosen(config)
+    base, swept, numbers = name.partition("@")
+    if swept and name not in found:
+        others = [one for one in found if one.startswith(f"{base}@")]
+        raise UsageError(
+            f"no preset is called '{name}'",
+            where="rank.sweep",
+            remedy=f"There are: {', '.join(others)}." if others else f"Run with --preset {base} --sweep {numbers}.",
+        )
+    return found.get(name) or presets.get(name, config.rank.define)
 
 
 def with_preset(config: RunConfig, preset: Preset) -> RunConfig:
@@ -49,10 +52,11 @@ def units(config: RunConfig) -> list[Unit]:
                 "preset": preset.described,
                 "rank.depth": config.rank.depth,
                 "tokens": TOKENS_VERSION,
-                "language": config.index.language if "index/stem" in preset.units else None,
+                "language": config.index.language if {"index/stem", "index/user"} & set(preset.units) else None,
             },
-            ("ingest", "questions", *preset.units),
+            ("ingest", "questions", *(unit for unit in preset.units if not unit.startswith("route/"))),
             ("runs",),
+            reads_whole=tuple(unit for unit in preset.units if unit.startswith("route/")),
         )
         for name, preset in chosen(config).items()
     ]
@@ -64,7 +68,7 @@ def process(inputs: Inputs, wanted: Sequence[Unit]) -> list[Output]:
     languages = {unit.config["language"] for unit in wanted} - {None}
     runs, stats = rank_shard(
         [presets.rebuilt(name, unit.config["preset"]) for name, unit in zip(names, wanted, strict=True)],
-        inputs.table("ingest", "interactions", ["case_id", "session_id", "interaction_id", "started_at"]),
+        inputs.table("ingest", "interactions", COLUMNS),
         inputs.table("questions", "questions"),
         inputs.table,
         int(wanted[0].config["rank.depth"]),

@@ -19,7 +19,7 @@ from schemas.config import RunConfig
 from schemas.ids import fingerprint, shard_of
 from schemas.tables import empty
 
-STAGES = ("extract", "graph", "index", "embed", "rank", "evaluate")
+STAGES = ("extract", "repair", "graph", "index", "embed", "route", "rank", "evaluate")
 """Stages after ingest, in order; each is the module of that name in this package, with its `STAGE`."""
 
 
@@ -33,6 +33,7 @@ class Unit:
         reads: Units whose parts it reads.
         outputs: Tables of a part.
         whole: True where one part covers all shards.
+        reads_whole: Units of which every part reads the one part that covers all shards.
         variants: (cases, configuration) where some cases have another configuration; the first that names a case
             holds for it. A shard without any of them is made, and keyed, by `config` alone.
         runtime: What a worker needs besides and the output does not depend on; in no key and no manifest.
@@ -43,6 +44,7 @@ class Unit:
     reads: tuple[str, ...]
     outputs: tuple[str, ...]
     whole: bool = False
+    reads_whole: tuple[str, ...] = ()
     variants: tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...] = ()
     runtime: Mapping[str, Any] = field(default_factory=dict)
 
@@ -171,7 +173,7 @@ def part_key(stage: Stage, unit: Unit, read_keys: Sequence[tuple[str, Sequence[t
     Args:
         stage: The stage.
         unit: The unit.
-        read_keys: (unit, [(shard, key)]) of the parts read, in the order of `unit.reads`.
+        read_keys: (unit, [(shard, key)]) of the parts read, in the order of `unit.reads` and `unit.reads_whole`.
     """
     reads = [[name, [[shard, key] for shard, key in keys]] for name, keys in read_keys]
     return fingerprint([stage.name, stage.version, unit.name, dict(unit.config), reads])

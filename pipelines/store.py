@@ -28,6 +28,9 @@ from schemas.tables import empty, schema
 
 FORMAT = 1
 
+BEFORE = "before"
+"""Name that an experiment gives to a unit of another generation that it compares with."""
+
 
 @dataclass(frozen=True)
 class TablePart:
@@ -61,6 +64,7 @@ class Manifest:
         inputs: Names of the units that it read -> their fingerprints.
         parts: One a shard that has rows, in order of shard.
         run: What may differ between equal results: seconds, time, code version, workers.
+        whole: True where its one part covers all shards.
     """
 
     unit: str
@@ -71,6 +75,7 @@ class Manifest:
     inputs: Mapping[str, str]
     parts: tuple[Part, ...]
     run: Mapping[str, Any] = field(default_factory=dict)
+    whole: bool = False
 
     @property
     def stats(self) -> dict[str, int]:
@@ -98,6 +103,12 @@ def refuse_foreign(storage: Storage) -> None:
         raise StoreError(
             "the folder is not empty and holds no corpus", where=storage.uri, remedy="Name another folder."
         )
+
+
+def units_of(head: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield every (unit, fingerprint) that a generation needs: its own, those that wait, those of experiments."""
+    for group in (head.get("units", {}), head.get("pending", {}), *head.get("experiments", {}).values()):
+        yield from group.items()
 
 
 @dataclass(frozen=True)
@@ -277,7 +288,8 @@ class Generation:
     """One complete set of tables under a name.
 
     Attributes:
-        head: ``units`` (unit -> fingerprint), ``sources`` (keys of the inputs read) and ``config``.
+        head: ``units`` (unit -> fingerprint), ``sources`` (keys of the inputs read), ``config``, and ``experiments``
+            (name -> units that were made of it afterwards).
     """
 
     store: Store
@@ -286,8 +298,11 @@ class Generation:
 
     @property
     def units(self) -> dict[str, str]:
-        """Unit -> fingerprint."""
-        return dict(self.head.get("units", {}))
+        """Unit -> fingerprint, those of experiments included."""
+        found = dict(self.head.get("units", {}))
+        for own in self.head.get("experiments", {}).values():
+            found.update(own)
+        return found
 
     def manifest(self, unit: str) -> Manifest:
         """Return the manifest of a unit.
@@ -304,11 +319,13 @@ class Generation:
         return self.store.read_manifest(unit, self.units[unit])
 
     def tables(self) -> dict[str, list[str]]:
-        """Return table -> the units that hold it."""
+        """Return table -> the units that hold it; of experiments their results and answers alone."""
         found: dict[str, list[str]] = {}
+        own = self.head.get("units", {})
         for unit in self.units:
             for table in self.manifest(unit).tables:
-                found.setdefault(table, []).append(unit)
+                if unit in own or table in ("results", "answers"):
+                    found.setdefault(table, []).append(unit)
         return found
 
     def parts(self, table: str, columns: list[str] | None = None, unit: str | None = None) -> Iterator[pa.Table]:
@@ -341,8 +358,9 @@ class Generation:
 
     def case_part(self, unit: str, table: str, case_id: str) -> pa.Table:
         """Return one table of the shard that holds a case (other cases of the shard included)."""
-        shard = shard_of(case_id, self.store.shards)
-        for part in self.manifest(unit).parts:
+        manifest = self.manifest(unit)
+        shard = 0 if manifest.whole else shard_of(case_id, self.store.shards)
+        for part in manifest.parts:
             if part.shard == shard and table in part.tables:
                 return self.store.read_part(table, shard, part.key)
         return empty(table)

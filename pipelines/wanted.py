@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from indexers import presets
+from indexers.presets import Preset
 from schemas.config import RunConfig
 from transforms import graphs
 
 
+def chosen(config: RunConfig) -> dict[str, Preset]:
+    """Return the presets of a run.
+
+    Raises:
+        UsageError, ConfigError: One is not known or not valid.
+    """
+    return presets.expand(config.rank.presets, config.rank.define, config.rank.sweep)
+
+
 def needed(config: RunConfig) -> list[str]:
     """Return the units of the stages index and embed that the presets read, each once, sorted."""
-    found = presets.expand(config.rank.presets, config.rank.define, config.rank.sweep)
-    return sorted({unit for preset in found.values() for unit in preset.units})
+    return sorted({unit for preset in chosen(config).values() for unit in preset.units})
 
 
 def graph_kinds(config: RunConfig) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from schemas.errors import ConfigError
 from schemas.ids import nearest
@@ -86,6 +87,44 @@ class ExtractConfig(Section):
     rest: ExtractConfig | None = Field(None, description="Extractor of the other cases, where 'cases' names some")
 
 
+class ForgetWeights(Section):
+    """Shares of what makes a node important; at most 1 in all."""
+
+    age: float = Field(0.35, ge=0, le=1, description="Share of the days since it was told of")
+    access: float = Field(0.25, ge=0, le=1, description="Share of how often it was retrieved")
+    degree: float = Field(0.20, ge=0, le=1, description="Share of its edges")
+    turns: float = Field(0.20, ge=0, le=1, description="Share of the interactions since it was told of")
+
+    @model_validator(mode="after")
+    def _at_most_one(self) -> ForgetWeights:
+        if (total := self.age + self.access + self.degree + self.turns) > 1 + 1e-9:
+            raise PydanticCustomError(
+                "weights", "The weights are {total} in all; 1 is the most", {"total": f"{total:g}"}
+            )
+        return self
+
+
+class AccessConfig(Section):
+    """Rankings that tell what was retrieved; 'tagloom forget --access' writes this section."""
+
+    unit: str = Field(..., pattern=r"^rank/.", description="Unit of the rankings, such as rank/bm25")
+    runs: str = Field(..., pattern=r"^[0-9a-f]{32}$", description="Fingerprint of its manifest")
+    depth: int = Field(10, ge=1, le=100_000, description="Ranks that count as retrieved")
+
+
+class ForgetConfig(Section):
+    """What is forgotten of a graph; see docs/forgetting.md."""
+
+    threshold: float = Field(0.10, ge=0, le=1, description="Nodes of less importance are forgotten")
+    every: Count = Field(400, description="Interactions of a case between two rounds of forgetting")
+    half_life_days: float = Field(90, gt=0, description="Days in which the share of age halves")
+    half_life_turns: float = Field(1000, gt=0, description="Interactions in which the share of turns halves")
+    weights: ForgetWeights = ForgetWeights()  # type: ignore[call-arg]
+    pinned_kinds: tuple[str, ...] = Field((), description="Node kinds that are never forgotten")
+    pinned: tuple[str, ...] = Field((), description="Keys of nodes that are never forgotten; * and ? stand for any")
+    access: AccessConfig | None = Field(None, description="What was retrieved; none: nothing")
+
+
 class GraphConfig(Section):
     """Which graphs are built over the notes."""
 
@@ -93,6 +132,8 @@ class GraphConfig(Section):
         ("taggraph",), min_length=1, description="Graph kinds by name; those that presets need are built as well"
     )
     options: dict[str, dict[str, Any]] = Field(default_factory=dict, description="Options by graph kind")
+    forget: dict[str, ForgetConfig] = Field(default_factory=dict, description="What is forgotten, by graph kind")
+    repairs: tuple[str, ...] = Field((), description="Repairs that facts and concepts gain; 'tagloom graft' sets them")
 
 
 class IndexConfig(Section):

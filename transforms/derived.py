@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from schemas.tables import schema
 from transforms.derive import GOLD, Ints, Log, Stores, by_time, homes, items_of, joined_of, plain_of
 
-ROWS = 60_000
+ROWS = 25_000
 """Interactions of the stores that are made at once."""
 
 

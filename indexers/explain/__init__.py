@@ -51,9 +51,9 @@ class Part:
     """One thing that adds to a score.
 
     Attributes:
-        kind: term (a word of the question), tag (a matched tag and its way), content, path (walks with one path),
-            beginning (walks whose paths begin alike), vector (a cosine), arm (another ranking), or rest (all that is
-            too small).
+        kind: term (a word of the question), tag (a matched tag and its way), content (a text score beside another),
+            path (walks with one path), beginning (walks whose paths begin alike), walk (the PageRank of a node),
+            vector (a cosine), arm (another ranking), or rest (all that is too small).
         label: What it is, in a few words.
         value: What it adds, in units of the score.
         words: Words of the question that it comes from.

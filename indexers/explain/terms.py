@@ -66,7 +66,7 @@ def words_of(text: str, vocabulary: pa.Table, stems: str | None = None) -> Words
 def asked(batch: Batch, question: int, unit: str, name: str) -> Words:
     """Return the words of a question of a batch, as `Batch.queries` has their terms."""
     text = batch.questions["question"][question].as_py()
-    return words_of(text, batch.shard.vocabulary(unit), batch.shard.language if name == "stem" else None)
+    return words_of(text, batch.shard.vocabulary(unit), batch.shard.language if name in ("stem", "user") else None)
 
 
 def explain_terms(

@@ -87,7 +87,7 @@ def explain(preset: Preset, batch: Batch, question: int, document: int) -> Expla
         question,
         int(shard.session[shard.offsets[batch.case[question]] + document]) if sessions else document,
         asked(batch, question, unit, field),
-        raw=shard.postings("index/raw", "raw") if field == "note" and not sessions else None,
+        raw=shard.postings("index/raw", "raw") if field == "note" and not wider else None,
         noun="session" if sessions else "file",
     )
 

@@ -144,12 +144,12 @@ def seeds(own: Options, batch: Batch, graphs: Graphs) -> ppr.Seeds:
 
 
 def stretched(found: Scores) -> Floats:
-    """Return scores moved and scaled so that each question's go from 0 to 1; all 1 where they are alike."""
+    """Return scores moved and scaled so that each question's go from 0 to 1; where they are alike, 1, or 0 for 0."""
     size = np.diff(found.offsets)
     least = np.repeat(extreme(np.minimum, found), size)
     moved = Scores(found.offsets, found.values - least)
     flat = np.repeat(extreme(np.maximum, moved) == 0, size)
-    return np.where(flat, 1.0, over_max(moved))
+    return np.where(flat, np.sign(found.values), over_max(moved))
 
 
 def with_synonyms(shard: Shard, kind: str, threshold: float) -> Graphs:

@@ -104,5 +104,7 @@ def explain(preset: Preset, batch: Batch, question: int, document: int) -> Expla
     """Tell the score as a whole; it is a share or a cosine, and no sum."""
     own: Options = preset.options
     score = float(of_question(scores_of(preset, batch), question)[document])
-    parts = (Part("vector", own.score, score),) if score else ()
-    return Explanation(_TOLD[own.score], score, parts)
+    if score:
+        return Explanation(_TOLD[own.score], score, (Part("vector", own.score, score),))
+    nothing = {"coverage": "it holds no word of the question", "centroid": "the cosine is not above 0"}
+    return Explanation(_TOLD[own.score], 0.0, (), (nothing.get(own.score, "no word is near one of the question"),))

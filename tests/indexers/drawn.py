@@ -154,7 +154,7 @@ def unit(vector):
     return (values / (np.linalg.norm(values) or 1)).astype(np.float32)
 
 
-def batch(cases, asked, graph="drawn", tables_of=None):
+def batch(cases, asked, graph="concept", tables_of=None):
     """Return the batch of all questions; each is (case, vector), and perhaps its text and time."""
     rows = questions([(row[0], *(row[2:] or [""])) for row in asked])
     given = tables_of or table_of(cases, graph)

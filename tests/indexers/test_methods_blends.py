@@ -89,7 +89,7 @@ def test_beyond_the_depth_an_arm_counts_nothing(two):
     st.sampled_from(["sum", "rrf"]),
     st.sampled_from([None, 1, 2]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_what_an_arm_did_not_retrieve_it_gives_nothing(lists, normalise, rule, depth):
     offsets = np.concatenate([[0], np.cumsum([len(one) for one in lists])]).astype(np.int64)
     values = np.array([value for one in lists for value in one], np.float64)

@@ -82,7 +82,7 @@ def indexed(cases, texts, asked):
         ("index/chunk", "postings"): lists.to_table(made, list(cases), "chunk"),
         ("index/chunk", "vocabulary"): lists.vocabulary_table(tokens.terms),
     }
-    other = table_of(cases, "drawn")
+    other = table_of(cases, "concept")
     return batch(cases, asked, tables_of=lambda unit, name: tables.get((unit, name)) or other(unit, name))
 
 
@@ -106,7 +106,7 @@ words = st.lists(st.sampled_from(["ann", "bob", "rome", "tea", "dog"]), max_size
 
 
 @given(st.lists(words, min_size=1, max_size=8), words.map(lambda found: found[:4]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_text_arm_equals_sqlite(documents, asked):
     chunks = [" ".join(document) for document in documents]
     case = Case([[1, 0]] * len(chunks))

@@ -10,7 +10,7 @@ from pipelines.sources import find_sources
 from pipelines.store import Store
 from tests.pipelines.corpora import run
 from transforms.formats import place, read_source
-from transforms.metrics import LEVELS
+from transforms.metrics import GOLD_LEVELS
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def chats(tmp_path):
             ]
         ]
         (folder / "chat.json").write_text(json.dumps([{"batch_number": 1, "turns": turns}]))
-        asked = {"information_extraction": [{"question": "Where?", "answer": size, "source_chat_ids": [0]}]}
+        asked = {"information_extraction": [{"question": "Where do I live?", "answer": size, "source_chat_ids": [0]}]}
         (folder / "probing_questions" / "probing_questions.json").write_text(json.dumps(asked))
     return tmp_path / "beam"
 
@@ -68,14 +68,6 @@ def test_beam_cases_are_the_same_however_files_are_named(chats, inputs):
         with fsspec.open(one.uri) as stream:
             cases |= {record.case_id for record in read_source(stream, one.name, "auto", "auto", UTC).records}
     assert cases == {"100K-1", "500K-1"}
-
-
-def test_chat_and_questions_of_a_folder_meet(tmp_path, chats):
-    run(tmp_path / "corpus", chats, stages=())
-    asked = Store.open(str(tmp_path / "corpus")).generation("main").table("questions").to_pylist()
-    assert sorted((q["case_id"], q["answer"], *q["gold_interaction_ids"]) for q in asked) == [
-        *(("100K-1", "100K", "1/0"), ("500K-1", "500K", "1/0")),
-    ]
 
 
 def test_names_on_other_storage():
@@ -106,15 +98,23 @@ questions:
 """
 
 
-def test_stories_are_judged_by_what_they_expect(tmp_path):
+def test_stories_and_chats_from_input_to_metrics(tmp_path, chats):
     (tmp_path / "stories.yaml").write_text(STORIES)
-    run(tmp_path / "corpus", tmp_path / "stories.yaml", **{"rank.presets": ["bm25-raw"]})
+    run(tmp_path / "corpus", tmp_path / "stories.yaml", chats, **{"rank.presets": ["bm25-raw"]})
     generation = Store.open(str(tmp_path / "corpus")).generation("main")
+    # Chat and questions of a folder meet in one case.
+    asked = [q for q in generation.table("questions").to_pylist() if q["gold_interaction_ids"]]
+    assert sorted((q["case_id"], q["answer"], *q["gold_interaction_ids"]) for q in asked) == [
+        *(("100K-1", "100K", "1/0"), ("500K-1", "500K", "1/0")),
+    ]
+    # Stories are judged by the texts that they expect, and by nothing else.
     judged = [r for r in generation.table("question_metrics").to_pylist() if r["metric"] == "recall@10"]
-    assert {(r["case_id"], r["question_id"], r["level"]) for r in judged} == {
+    assert {(r["case_id"], r["question_id"], r["level"]) for r in judged if r["case_id"] in "ab"} == {
         *(("a", "q1", "contains"), ("a", "q1", "contains_any"), ("a", "q2", "contains_any")),
         *(("b", "q1", "contains"), ("b", "q1", "contains_any")),
     }
     assert all(r["value"] == 1.0 for r in judged)
-    levels = {(r["level"], r["questions"], r["cases"]) for r in generation.table("metrics").to_pylist()}
-    assert levels >= {("contains", 2, 2), ("contains_any", 3, 2)} and {one[0] for one in levels} <= set(LEVELS[3:])
+    sizes = {
+        r["level"]: (r["questions"], r["cases"]) for r in generation.table("metrics").to_pylist() if r["scope"] == "all"
+    }
+    assert sizes == dict.fromkeys(GOLD_LEVELS, (2, 2)) | {"contains": (2, 2), "contains_any": (3, 2)}

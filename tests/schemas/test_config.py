@@ -24,7 +24,7 @@ def test_file_then_command_line_then_overrides(tmp_path):
     [
         ("rank.dept=3", "unknown key 'rank.dept'", "Did you mean 'rank.depth'?"),
         ("exract.extractor=x", "unknown key 'exract'", "Did you mean 'extract'?"),
-        ("graph.zzz=1", "unknown key 'graph.zzz'", "Known keys there: kinds, options."),
+        ("graph.zzz=1", "unknown key 'graph.zzz'", "Known keys there: kinds, options, forget"),
         ("rank.depth=0", "'rank.depth' = 0", ""),
         ("rank.depth=many", "'rank.depth' = 'many'", ""),
         ("name=../x", "'name' = '../x'", ""),

@@ -39,7 +39,8 @@ def documents(stream: BinaryIO) -> Iterator[Piece]:
     fresh = True
     while line := stream.readline(LIMIT + 1):
         number += fresh
-        boundary = fresh and line[:3] in (b"---", b"...") and not line[3:4].strip()
+        # A line of one or two dashes without an end is where the input was cut.
+        boundary = fresh and ((line[:3] in (b"---", b"...") and not line[3:4].strip()) or line in (b"-", b"--"))
         item = fresh and line.startswith((b"- ", b"-\n", b"-\r"))
         fresh = line.endswith(b"\n")
         if boundary or (item and listed):

@@ -127,7 +127,7 @@ def _passages(record: dict[str, Any]) -> tuple[list[_Passage], list[FieldError]]
         named = _named(record.get("supporting_facts"), faults)
         made = _pairs(context, faults)
         passages = [(title, text, title in named) for title, text in made]
-        for title in named - {title for title, _ in made}:
+        for title in sorted(named - {title for title, _ in made}):
             faults.append(FieldError("evidence_unresolved", f"no passage is called '{title[:80]}'"))
         return passages, faults
     items = record.get("paragraphs", record.get("contexts"))

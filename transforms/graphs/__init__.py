@@ -62,8 +62,12 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_places()))
 
 
-def load(name: str) -> GraphKind:
+def load(name: str, where: str = "graph.kinds") -> GraphKind:
     """Return the graph kind of that name.
+
+    Args:
+        name: Its name.
+        where: Who names it, for the error.
 
     Raises:
         UsageError: There is none.
@@ -73,7 +77,7 @@ def load(name: str) -> GraphKind:
         guess = nearest(name, names())
         hint = f"Did you mean '{guess}'? " if guess else ""
         raise UsageError(
-            f"no graph kind is called '{name}'", where="graph.kinds", remedy=f"{hint}Kinds: {', '.join(names())}."
+            f"no graph kind is called '{name}'", where=where, remedy=f"{hint}Kinds: {', '.join(names())}."
         )
     return cast("GraphKind", import_module(place))
 

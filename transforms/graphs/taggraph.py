@@ -81,10 +81,7 @@ class Similar:
 
 
 def build(tables: Mapping[str, pa.Table], options: Options) -> Built:
-    """Build the graphs of all cases of a `notes` table.
-
-    Returns:
-        The tables; nothing is merged.
+    """Build the graphs of all cases of a `notes` table; nothing is merged.
 
     Raises:
         SchemaError: The rows of a case do not stand together.
