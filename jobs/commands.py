@@ -16,6 +16,8 @@ from schemas.errors import UsageError
 log = logging.getLogger(__name__)
 
 SHOWN_METRICS = ("mrr", "recall@5", "recall@10", "ndcg@10")
+SHOWN_LEVELS = ("interaction", "session", "contains", "contains_any")
+"""Levels shown, in order; for most corpora those of messages are as those of interactions."""
 
 
 def run(config: RunConfig, *, stages: Sequence[str], append: bool, wait: float, quiet: bool, as_json: bool) -> None:
@@ -82,7 +84,7 @@ def _reasons(store: Any, asked: Any) -> dict[str, int]:
 
 
 def _show_metrics(metrics: Sequence[dict[str, Any]]) -> None:
-    for level in ("interaction", "session"):
+    for level in SHOWN_LEVELS:
         rows = [m for m in metrics if m["level"] == level and m["scope"] == "all"]
         if not rows:
             continue
@@ -100,7 +102,8 @@ def _draw(row: dict[str, Any]) -> str:
 
 def _show_comparisons(comparisons: Sequence[dict[str, Any]]) -> None:
     """Show how each preset differs from the first baseline."""
-    pairs = [c for c in comparisons if c["level"] == "interaction" and c["metric"] == "mrr"]
+    level = _first_level(comparisons)
+    pairs = [c for c in comparisons if c["level"] == level and c["metric"] == "mrr"]
     pairs = [c for c in pairs if c["baseline"] == pairs[0]["baseline"]]
     if not pairs or pairs[0]["low"] is None:
         return
@@ -113,21 +116,26 @@ def _show_comparisons(comparisons: Sequence[dict[str, Any]]) -> None:
         ]
         for c in pairs
     ]
-    console.emit(
-        f"\npaired difference of mrr to {pairs[0]['baseline']} (interaction), sign-flip p by {_draw(pairs[0])}"
-    )
+    console.emit(f"\npaired difference of mrr to {pairs[0]['baseline']} ({level}), sign-flip p by {_draw(pairs[0])}")
     console.emit(console.table(["preset", "difference", "p", "p (Holm)"], rows, "llrr"))
 
 
 def _show_apart(metrics: Sequence[dict[str, Any]], questions: int) -> None:
     """Show what the tables leave out, and the questions that are marked unanswerable."""
-    own = [m for m in metrics if m["level"] == "interaction" and m["metric"] == "mrr"]
+    level = _first_level(metrics)
+    own = [m for m in metrics if m["level"] == level and m["metric"] == "mrr"]
     scored = next((m["questions"] for m in own if m["scope"] == "all"), 0)
     marked = [m for m in own if m["scope"] == "unanswerable"]
-    console.emit(f"\napart: {questions - scored:,} questions without evidence at interaction level are not scored")
+    console.emit(f"\napart: {questions - scored:,} questions without evidence at {level} level are not scored")
     if marked:
         figures = ", ".join(f"{m['retriever']} {m['mean']:.3f}" for m in marked)
         console.emit(f"apart: {marked[0]['questions']:,} scored ones are marked unanswerable; their mrr: {figures}")
+
+
+def _first_level(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the level that counts first among those that rows have."""
+    there = {row["level"] for row in rows}
+    return next((level for level in SHOWN_LEVELS if level in there), SHOWN_LEVELS[0])
 
 
 def _show_places(summary: dict[str, Any], *, searchable: bool) -> None:
@@ -199,9 +207,7 @@ def compare(
         console.emit(f"\n{written.rows:,} rows -> {len(written.files)} files in {written.target}")
 
 
-def report(
-    corpus: str, names: Sequence[str], to: str, explained: int, *, overwrite: bool, as_json: bool
-) -> None:
+def report(corpus: str, names: Sequence[str], to: str, explained: int, *, overwrite: bool, as_json: bool) -> None:
     """Write a report, and tell where it lies."""
     from jobs.explain_view import for_report
     from jobs.report import write_report

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from jobs import console
 from jobs.engine_view import show_unit
 from schemas.config import RunConfig
+from schemas.options import checked
 
 SHOWN = ("mrr", "recall@10")
 EXAMPLES = 5
 
 
 def graft(
-    config: RunConfig, grafting: Mapping[str, Any], *, name: str | None, wait: float, quiet: bool, as_json: bool
+    config: RunConfig, options: Mapping[str, Any], *, name: str | None, wait: float, quiet: bool, as_json: bool
 ) -> None:
     """Repair a generation, and show what was added and what it changed."""
-    from pipelines import graft as maker
+    from pipelines import grafting as maker
+    from pipelines.graft import Grafting
 
-    own = maker.Grafting.model_validate(grafting)
+    own = cast(Grafting, checked(Grafting, options, owner="graft", where="command line"))
     done = maker.run(config, own, name=name, wait=wait, progress=console.progress(quiet, as_json))
     rows = done.results.to_pylist()
     if as_json:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from jobs import console
 from jobs.engine_view import show_unit
 from schemas.config import RunConfig
+from schemas.options import checked
 
 SHOWN = ("f1", "contains", "judged", "abstained")
 _LABELS = {"f1": "token F1", "contains": "holds answer", "judged": "judged right", "abstained": "abstained"}
@@ -18,7 +19,8 @@ def read(config: RunConfig, reading: Mapping[str, Any], *, wait: float, quiet: b
     from pipelines import reader
     from transforms.reading_results import EXPERIMENT
 
-    own = reader.Reading.model_validate({**reading, "presets": tuple(dict.fromkeys(reading["presets"]))})
+    given = {**reading, "presets": tuple(dict.fromkeys(reading["presets"]))}
+    own = cast("reader.Reading", checked(reader.Reading, given, owner="read", where="command line"))
     done = reader.run(config, own, wait=wait, progress=console.progress(quiet, as_json))
     rows = done.generation.table("results", unit=EXPERIMENT).to_pylist()
     if as_json:

@@ -26,7 +26,7 @@ from transforms.compare_notes import COLUMNS, compare_notes
 from transforms.evaluate import COMPARED
 from transforms.metrics import metric_names
 
-LEVELS = ("interaction", "session")
+LEVELS = ("interaction", "session", "contains")
 """Levels at which rankings are compared: the first one with gold on both sides."""
 
 SPENT = ("requests", "from_journal", "prompt_tokens", "completion_tokens", "seconds")

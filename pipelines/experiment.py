@@ -98,7 +98,8 @@ class _How:
     def __init__(self, inputs: Inputs, unit: Unit) -> None:
         self.inputs, self.unit = inputs, unit
         self.config = unit.config
-        self.presets = [presets.rebuilt(name, described) for name, described in unit.config["presets"].items()]
+        # In an order that the key knows: it does not know that of a mapping.
+        self.presets = [presets.rebuilt(name, described) for name, described in sorted(unit.config["presets"].items())]
         self.asked = self.stores = 0
 
     def as_they_are(self) -> pa.Table:

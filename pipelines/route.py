@@ -138,14 +138,18 @@ def learn(preset: Preset, table: pa.Table) -> pa.Table:
     cases = table["case_id"].cast(pa.string()).to_pylist()
     if len(set(cases)) < 2:
         return empty("router")
+    # The order of the shards must not matter to sums.
+    order = sorted(range(len(table)), key=list(zip(cases, table["question_id"].to_pylist(), strict=True)).__getitem__)
+    table, cases = table.take(pa.array(order)), [cases[row] for row in order]
     lists = _of_table(table, len(names))
+    prior = own.prior * learned.default_weights(preset)
     number = {case: place for place, case in enumerate(sorted(set(cases)))}
     of = np.array([number[case] for case in cases], np.int64)
     rows = []
     dealt = folds(cases, own.folds)
     for fold, left_out in [*enumerate(dealt), (-1, [])]:
         others = np.flatnonzero(~np.isin(of, [number[case] for case in left_out]))
-        found = train(select(lists, others), own.l2, own.l2_gates)
+        found = train(select(lists, others), own.l2, own.l2_gates, prior)
         rows.append((fold, left_out, names, list(learned.GATES), *_plain(found), len(others)))
     columns = ("fold", "cases", "features", "gates", "weights", "middle", "spread", "questions")
     return build("router", {name: [row[i] for row in rows] for i, name in enumerate(columns)})

@@ -3,8 +3,8 @@
 The score of document d for question q is ``sum over features f of w_f(q) x_f(q, d)`` with
 ``w_f(q) = W_f0 + sum over gates g of W_fg z_g(q)``. W minimises the listwise loss
 ``- sum over gold d of y_d ln p_d``, where p is the softmax of a question's scores and y shares 1 among its gold
-documents (ListNet: Cao et al., ICML 2007), plus ``l2 / 2`` times the squares of W_f0 and ``l2_gates / 2`` times those
-of W_fg, features and gates being scaled to standard deviation 1. Documents that were only sampled for training stand
+documents (ListNet: Cao et al., ICML 2007), plus, over the number of questions, ``l2 / 2`` times the squares of what W_f0
+differs from a prior and ``l2_gates / 2`` times those of W_fg, features and gates being scaled to standard deviation 1. Documents that were only sampled for training stand
 for all that were left out.
 """
 
@@ -86,13 +86,14 @@ def select(lists: Lists, questions: Ints) -> Lists:
     )
 
 
-def train(lists: Lists, l2: float, l2_gates: float) -> Weights:
+def train(lists: Lists, l2: float, l2_gates: float, prior: Floats | None = None) -> Weights:
     """Learn weights.
 
     Args:
         lists: At least one question.
-        l2: Strength that draws the weights to 0.
-        l2_gates: Strength that draws what depends on gates to 0.
+        l2: Strength that draws the weights to `prior`; the more questions, the less it counts.
+        l2_gates: Strength that draws what depends on gates to 0, likewise.
+        prior: (F,) weights to begin with; none is 0.
 
     Returns:
         Weights rounded to `_DIGITS` significant digits, so that they do not depend on the last bits of sums.
@@ -105,9 +106,12 @@ def train(lists: Lists, l2: float, l2_gates: float) -> Weights:
     used = scale > 1e-6
     features = (lists.features[:, used] / scale[used]).astype(np.float32)
     gates = gate_rows(lists.gates, middle, spread)
-    strength = np.full((features.shape[1], gates.shape[1]), l2_gates)
-    strength[:, 0] = l2
     size = np.diff(lists.offsets)
+    strength = np.full((features.shape[1], gates.shape[1]), l2_gates / len(size))
+    strength[:, 0] = l2 / len(size)
+    middle_weights = np.zeros(strength.shape)
+    if prior is not None:
+        middle_weights[:, 0] = prior[used] * scale[used]
     gold = np.add.reduceat(lists.relevant.astype(np.float64), lists.offsets[:-1])
     target = lists.relevant / np.repeat(gold, size)
     wide = np.repeat(gates, size, axis=0)
@@ -120,10 +124,11 @@ def train(lists: Lists, l2: float, l2_gates: float) -> Weights:
         total = np.repeat(np.add.reduceat(power, lists.offsets[:-1]), size)
         value = -(target * (scores - top - np.log(total))).sum() / len(size)
         slope = ((power / total - target) / len(size)).astype(np.float32)
-        gradient = features.T @ (wide * slope[:, None]) + strength * weights
-        return value + 0.5 * float((strength * weights**2).sum()), gradient.ravel().astype(np.float64)
+        off = weights - middle_weights
+        gradient = features.T @ (wide * slope[:, None]) + strength * off
+        return value + 0.5 * float((strength * off**2).sum()), gradient.ravel().astype(np.float64)
 
-    found = minimize(loss, np.zeros(strength.size), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
+    found = minimize(loss, middle_weights.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
     weights = np.zeros((len(scale), gates.shape[1]))
     weights[used] = found.x.reshape(strength.shape) / scale[used, None]
     return Weights(rounded(weights), rounded(middle), rounded(spread))

@@ -166,11 +166,6 @@ def _in_order(interactions: pa.Table) -> list[Piece]:
     return [found[row] for row in range(interactions.num_rows)]
 
 
-def full_texts(interactions: pa.Table) -> list[str]:
-    """Return what was said in each interaction, without its time."""
-    return [one.text for one in _in_order(interactions)]
-
-
 def _rests(table: pa.Table, keys: pa.Array) -> tuple[Ints, Ints]:
     """Return rows of a table and of the interactions that they rest on, pair by pair."""
     owner, listed = listed_keys(table, "interaction_ids")

@@ -36,9 +36,9 @@ class Embedder(Protocol):
     """A model at work.
 
     Attributes:
-        prefixes: What goes before a text of each purpose; text and prefix together are what is embedded.
-        counts: What went wrong since it was opened: ``shortened`` and ``refused`` (texts), ``retried.REASON``
-            (attempts). Counts only ever grow.
+        prefixes: What goes before a text of each purpose; equal prefixes and texts together have equal vectors.
+        counts: What happened since it was opened: ``tokens``, where a remote endpoint tells them; ``shortened`` and
+            ``refused`` texts; ``retried.REASON``, attempts that failed. Counts only ever grow.
     """
 
     prefixes: Mapping[Purpose, str]

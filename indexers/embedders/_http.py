@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -25,6 +26,8 @@ BODY_LIMIT = 256 << 20
 """Bytes of an answer at most."""
 
 _LETTERS = 100_000  # characters of one request at most, unless a single text has more
+_SHORT = 200  # characters that are never too many for a model
+_TOO_LONG = re.compile(r"too large to process|exceeds? n_ctx|must have less than \d+ tokens", re.IGNORECASE)
 _KEPT = "Finished parts are kept; run the same command again"
 
 _Row = Floats | None
@@ -55,6 +58,7 @@ class Client:
         self._host = urlsplit(base).netloc
         self._gate, self._health = Gate(), Health()
         self._free = asyncio.Semaphore(limits.concurrency)
+        self._probe = self._body([WORD])
         self._open: Any = None
 
     async def vectors(self, texts: list[str]) -> Floats:
@@ -86,22 +90,16 @@ class Client:
         if len(texts) > 1:
             middle = len(texts) // 2
             return [*await self._batch(texts[:middle]), *await self._batch(texts[middle:])]
-        if answer.kind == "long" and len(texts[0]) > 1:
-            self.counts["shortened"] += 1
-            return await self._short(texts[0])
+        # A reason in other words than those known may still be the length.
+        text = texts[0]
+        while len(text) > _SHORT:
+            text = text[: max(_SHORT, len(text) // 2)]
+            shorter = await self._ask([text])
+            if not isinstance(shorter, Fault):
+                self.counts["shortened"] += 1
+                return shorter
         await self._refused(texts, answer)
         return [None]
-
-    async def _short(self, text: str) -> list[_Row]:
-        """Return the vector of the longest start, of half the length, a quarter, and so on, that is taken."""
-        while True:
-            text = text[: len(text) // 2]
-            answer = await self._ask([text])
-            if not isinstance(answer, Fault):
-                return answer
-            if answer.kind != "long" or len(text) < 2:
-                await self._refused([text], answer)
-                return [None]
 
     async def _refused(self, texts: list[str], fault: Fault) -> None:
         """Count a refused text.
@@ -119,8 +117,7 @@ class Client:
 
     async def _ask(self, texts: list[str]) -> list[_Row] | Fault:
         """Return vectors, or why these texts are not taken."""
-        body = orjson.dumps({**self._fields, "input": texts})
-        strikes = Strikes()
+        body, strikes = self._body(texts), Strikes()
         while True:
             async with self._free:
                 while (left := self._gate.opens - time.monotonic()) > 0:
@@ -133,8 +130,11 @@ class Client:
                 return answer
             if answer.kind not in ("busy", "passing"):
                 raise await self._unusable(answer)
-            if await self._failed(answer, strikes, sent):
+            if await self._failed(body, answer, strikes, sent):
                 return Fault("refused", answer.reason)
+
+    def _body(self, texts: list[str]) -> bytes:
+        return bytes(orjson.dumps({**self._fields, "input": texts}))
 
     async def _post(self, body: bytes, size: int) -> list[_Row] | Fault:
         import aiohttp
@@ -155,6 +155,8 @@ class Client:
                     return Fault("passing", f"an answer of more than {BODY_LIMIT >> 20} MB", "body")
                 if response.status == 501:
                     return Fault("model", f"HTTP 501: {excerpt(raw)}")
+                if response.status >= 400 and _TOO_LONG.search(excerpt(raw, 2000)):
+                    return Fault("long", f"HTTP {response.status}: {excerpt(raw)}")
                 if not 200 <= response.status < 300:
                     fault = read(response.status, response.headers, raw, time.time(), len)
                     return fault if isinstance(fault, Fault) else Fault("passing", "no embeddings", "body")
@@ -191,11 +193,13 @@ class Client:
         self.width = widths.pop()
         usage = value.get("usage")
         told = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-        self.counts["tokens"] += told if isinstance(told, int) and told > 0 else 0
-        self.counts["refused"] += sum(not np.isfinite(row).all() for row in rows)
+        if isinstance(told, int) and told > 0:
+            self.counts["tokens"] += told
+        if broken := sum(not np.isfinite(row).all() for row in rows):
+            self.counts["refused"] += broken
         return list(rows)
 
-    async def _failed(self, fault: Fault, strikes: Strikes, sent: float) -> bool:
+    async def _failed(self, body: bytes, fault: Fault, strikes: Strikes, sent: float) -> bool:
         """Wait until the request may be sent again; tell instead if it alone fails.
 
         Raises:
@@ -203,6 +207,10 @@ class Client:
         """
         patience, now = self._limits.patience, time.monotonic()
         self._health.bad(strikes, now)
+        # A batch that fails may be the only one under way; whether the endpoint lives, another request tells.
+        doubtful = fault.kind == "passing" and strikes.count >= 3 and body != self._probe
+        if doubtful and not isinstance(await self._post(self._probe, 1), Fault):
+            self._health.good()
         if self._health.alone(strikes):
             return True
         trouble = self._health.trouble(now)

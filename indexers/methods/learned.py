@@ -57,8 +57,9 @@ class Training(Section):
     folds: int = Field(10, ge=2, le=100, description="Folds of cases; at most as many as there are cases with gold")
     candidates: int = Field(40, ge=1, description="Documents of each question that the arms together put first")
     sampled: int = Field(20, ge=1, description="Further documents of each question, that stand for all others")
-    l2: float = Field(0.03, gt=0, description="Strength that draws weights to 0")
-    l2_gates: float = Field(3.0, gt=0, description="Strength that draws what depends on the question to 0")
+    l2: float = Field(30.0, gt=0, description="Strength that draws weights to the arms' own, times `prior`")
+    l2_gates: float = Field(3000.0, gt=0, description="Strength that draws what depends on the question to 0")
+    prior: float = Field(5.0, ge=0, description="Factor of the arms' own weights; the more cases, the less both count")
 
 
 class Options(Section):

@@ -1,5 +1,7 @@
 """Experiments on small corpora: they measure what a run measures, go on where they were, and hang on the generation."""
 
+import shutil
+
 import pytest
 
 from pipelines import driver
@@ -89,6 +91,9 @@ def test_a_second_run_does_nothing_and_says_the_same(corpus):
     again = ask(corpus, "distractors", "bm25", counts=[1])
     assert sum(first.made.values()) > 0 == sum(again.made.values())
     assert again.results.equals(first.results)
+    turned = [ask(corpus, "distractors", *names, counts=[0]) for names in (("bm25", "bm25-raw"), ("bm25-raw", "bm25"))]
+    assert turned[1].made["experiment/distractors/distractors=0"] == 0  # whatever their order, parts are the same
+    assert turned[1].asked.baseline == "bm25-raw"
     more = ask(corpus, "distractors", "bm25", counts=[1, 2])
     assert more.made["experiment/distractors/distractors=1"] == 0
     assert more.made["experiment/distractors/distractors=2"] > 0
@@ -153,56 +158,42 @@ def test_experiments_hang_on_the_generation_and_not_in_its_tables(corpus):
     assert again.results.equals(before)
 
 
-def small(folder, *, word="pottery", name="main", **settings):
+@pytest.fixture(scope="module")
+def little(tmp_path_factory):
+    """Three small cases; generation `other` is the same with another option of the graph."""
+    folder = tmp_path_factory.mktemp("little")
     lines = []
     for n in range(3):
-        lines.append(session(f"c{n}", 1, f"My {word} teacher is called Bob.", "Great!", "It rains.", "Oh."))
+        lines.append(session(f"c{n}", 1, "My pottery teacher is called Bob.", "Great!", "It rains.", "Oh."))
         lines.append(session(f"c{n}", 2, "I went to Lisbon.", "Nice!"))
-        lines.append(question(f"c{n}", f"Who teaches {word}?", "s1"))
-    made = {"rank.presets": ["bm25", "bm25-raw"], "evaluate.resamples": 200, **settings}
-    corpora.run(folder / "corpus", write_lines(folder / "a.jsonl", *lines), name=name, **made)
+        lines.append(question(f"c{n}", "Who teaches pottery?", "s1"))
+    own = {"rank.presets": ["bm25", "bm25-raw"], "evaluate.resamples": 200}
+    corpora.run(folder / "corpus", write_lines(folder / "a.jsonl", *lines), shards=1, **own)
+    driver.run(configure(folder / "corpus", name="other", **{**own, "graph.options.taggraph.max_neighbours": 4}))
     return str(folder / "corpus")
 
 
-def test_experiments_of_what_is_gone_do_not_stay(tmp_path):
-    corpus = small(tmp_path)
-    ask(corpus, "ablation", "bm25", "bm25-raw")
-    driver.run(configure(corpus, **{"evaluate.resamples": 200}))
-    assert "experiment/ablation" in Store.open(corpus).generation().units
+@pytest.mark.slow
+def test_experiments_of_what_is_gone_do_not_stay(little, tmp_path):
+    corpus = tmp_path / "corpus"
+    shutil.copytree(little, corpus)
+    ask(str(corpus), "ablation", "bm25", "bm25-raw")
+    driver.run(configure(corpus, **{"rank.presets": ["bm25", "bm25-raw"]}))
+    assert "experiment/ablation" in Store.open(str(corpus)).generation().units
     more = write_lines(tmp_path / "b.jsonl", session("c0", 3, "Something new.", "Indeed."))
-    driver.run(configure(corpus, more, **{"evaluate.resamples": 200}), append=True)
-    assert "experiment/ablation" not in Store.open(corpus).generation().units
+    driver.run(configure(corpus, more, **{"rank.presets": ["bm25", "bm25-raw"]}), append=True)
+    assert "experiment/ablation" not in Store.open(str(corpus)).generation().units
 
 
-def test_two_generations_and_two_corpora(corpus, tmp_path):
-    here = small(tmp_path)
-    second = {"graph.options.taggraph.max_neighbours": 4, "name": "other"}
-    driver.run(configure(here, **{"rank.presets": ["bm25", "bm25-raw"], "evaluate.resamples": 200, **second}))
-    done = ask(here, "extraction", other="other")
+def test_two_generations_and_two_corpora(corpus, little):
+    done = ask(little, "extraction", other="other")
     assert set(values(done, baseline="main").values()) == {0.0}
-    assert_alike(values(done, variant="main", level="session", scope="all", baseline=None), measured(here, "session"))
-    moved = ask(here, "transfer", "bm25", "bm25-raw", baseline="bm25-raw", other=corpus)
-    own, theirs = (
-        found["bm25", "mrr"] - found["bm25-raw", "mrr"]
-        for found in (measured(here, "session"), measured(corpus, "session"))
-    )
-    rows = moved.results.to_pylist()
-    deltas = {row["variant"]: row for row in rows if (row["level"], row["metric"]) == ("session", "mrr")}
-    assert [row["value"] for row in deltas.values()] == pytest.approx([own, theirs, theirs - own])
-
-
-def test_one_case_has_intervals_by_question(tmp_path):
-    lines, asked = [], []
-    for n, word in enumerate(("pottery", "chess"), 1):
-        lines.append(session("c", n, f"My {word} lesson went well.", "Great!"))
-        asked.append(question("c", f"How was {word}?", f"s{n}"))
-    corpora.run(tmp_path / "c", write_lines(tmp_path / "a.jsonl", *lines, *asked), **{"rank.presets": ["bm25"]})
-    (row,) = [
-        row
-        for row in ask(str(tmp_path / "c"), "ablation", "bm25").results.to_pylist()
-        if (row["level"], row["scope"], row["metric"]) == ("session", "all", "mrr")
-    ]
-    assert (row["value"], row["low"], row["high"], row["cases"]) == (1.0, 1.0, 1.0, 1)
+    own = measured(little, "session")
+    assert_alike(values(done, variant="main", level="session", scope="all", baseline=None), own)
+    moved = ask(little, "transfer", "bm25", "bm25-raw", baseline="bm25-raw", other=corpus)
+    here, there = (m["bm25", "mrr"] - m["bm25-raw", "mrr"] for m in (own, measured(corpus, "session")))
+    rows = [r for r in moved.results.to_pylist() if (r["level"], r["metric"]) == ("session", "mrr")]
+    assert [row["value"] for row in rows] == pytest.approx([here, there, there - here])
 
 
 @pytest.mark.parametrize(
@@ -221,11 +212,11 @@ def test_what_cannot_be_asked_is_told(corpus, name, settings, kind, says):
     assert says in str(told.value)
 
 
-def test_what_is_missing_is_told(corpus, tmp_path):
+def test_what_is_missing_is_told(corpus, little, tmp_path):
     with pytest.raises(StoreError, match=r"(?s)holds no 'index/concept', which preset 'gaama' reads.*--preset gaama"):
         ask(corpus, "ablation", "bm25", "gaama")
     with pytest.raises(StoreError, match="has not ranked 'dense'"):
-        ask(corpus, "transfer", "dense", other=small(tmp_path))
+        ask(corpus, "transfer", "dense", other=little)
     with pytest.raises(UsageError, match="is none of the presets compared"):
         ask(corpus, "ablation", "bm25", baseline="bm26")
     with pytest.raises(UsageError, match="neither a generation of this corpus nor a corpus"):
@@ -237,10 +228,10 @@ def test_what_is_missing_is_told(corpus, tmp_path):
     with pytest.raises(UsageError, match="no preset is called"):
         ask(corpus, "ablation", "bm52")
     lines = [session("c", 1, "Hello.", "Hi.")]
-    corpora.run(tmp_path / "q", write_lines(tmp_path / "q.jsonl", *lines), **{"rank.presets": ["bm25"]})
+    corpora.run(tmp_path / "q", write_lines(tmp_path / "q.jsonl", *lines), stages=())
     with pytest.raises(UsageError, match="has no questions"):
         ask(str(tmp_path / "q"), "ablation", "bm25")
     lines.append(question("c", "What?"))
-    corpora.run(tmp_path / "r", write_lines(tmp_path / "r.jsonl", *lines), **{"rank.presets": ["bm25"]})
+    corpora.run(tmp_path / "r", write_lines(tmp_path / "r.jsonl", *lines), stages=())
     with pytest.raises(UsageError, match="none of its 1 questions names evidence"):
         ask(str(tmp_path / "r"), "ablation", "bm25")

@@ -9,7 +9,7 @@ from schemas.errors import UsageError
 from tests.pipelines.corpora import configure, question, session, write_lines
 from tests.pipelines.corpora import run as run_all
 
-PRESETS = ["bm25", "blend-stem", "openclaw", "adaptivegraph", "gaama", "entity-2hop", "hipporag", "comention"]
+PRESETS = ["blend-stem", "openclaw", "adaptivegraph", "gaama", "entity-2hop"]
 
 
 @pytest.fixture(scope="module")

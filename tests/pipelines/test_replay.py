@@ -1,6 +1,7 @@
 """Replay files: they agree with what they were recorded from, and tell what has changed."""
 
 import json
+import shutil
 
 import pytest
 
@@ -80,9 +81,9 @@ def test_changes_are_told(corpus):
     assert "--recompute" in replay.check(drift, generation(corpus)).verdict
 
 
-def test_bytes_on_storage_are_looked_at(logs, tmp_path):
+def test_bytes_on_storage_are_looked_at(corpus, tmp_path):
     where = tmp_path / "corpus"
-    corpora.run(where, logs, shards=2, **{"rank.presets": ["bm25"], "evaluate.resamples": 200})
+    shutil.copytree(corpus, where)
     kept = replay.record(generation(where))
     part = generation(where).manifest("rank/bm25").parts[0]
     path = where / generation(where).store.part_path("runs", part.shard, part.key)

@@ -415,12 +415,15 @@ def test_effect_and_p_of_cases_that_all_gain():
     assert rows["r", "mrr"]["p_holm"] == 4 / 64
 
 
-def test_one_case_has_no_interval():
+def test_one_case_is_drawn_by_question_and_one_question_has_no_interval():
     made, table, *_ = compared(questions(*ASKED[:2]), {"p": OLD_RUN}, {"p": NEW_RUN}, cases=("c1",))
     (mrr, _) = made.to_pylist()
     assert (mrr["mean_a"], mrr["mean_b"]) == (0.75, pytest.approx(2 / 3))
-    assert [mrr[name] for name in ("low", "high", "effect", "p_value", "p_holm")] == [None] * 5
+    # Two questions, which gain 1/2 and lose 2/3: one of them twice, with chance 1/4 each, gives the ends.
+    assert (mrr["low"], mrr["high"]) == pytest.approx((-2 / 3, 1 / 2))
     assert table.num_rows == 2
+    made, *_ = compared(questions(ASKED[0]), {"p": OLD_RUN}, {"p": NEW_RUN}, cases=("c1",))
+    assert [made.to_pylist()[0][name] for name in ("low", "high", "effect", "p_value", "p_holm")] == [None] * 5
 
 
 def test_a_question_without_ranking_is_found_nowhere():

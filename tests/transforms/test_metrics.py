@@ -358,3 +358,29 @@ def test_means_and_comparisons_of_expected_texts():
     }
     assert means == {(p, level): m for p, m in (("up", 1.0), ("down", 0.75)) for level in ("contains", "contains_any")}
     assert {r["level"] for r in out["comparisons"].to_pylist()} == {"contains", "contains_any"}
+
+
+def test_a_corpus_of_one_case_is_drawn_by_question():
+    corpus = interactions([("a", "s", f"i{n}", []) for n in range(4)])
+    asked = questions([{"case": "a", "id": f"q{n}", "gold": [f"i{n}"]} for n in range(4)])
+    runs = {"p": run([("a", f"q{n}", 1, f"i{n}" if n < 3 else "i0") for n in range(4)])}
+    config = EvaluateConfig(ks=(1,), resamples=2000)
+    out = evaluate(runs, asked, corpus, config, 10)
+    (row,) = [
+        r for r in out["metrics"].to_pylist() if (r["level"], r["scope"], r["metric"]) == ("interaction", "all", "mrr")
+    ]
+    assert (row["mean"], row["questions"], row["cases"]) == (0.75, 4, 1)
+    # Of four draws from (1, 1, 1, 0), at most one in 256 has no hit, and one in 20 only one.
+    assert (row["low"], row["high"]) == (0.25, 1.0)
+    by_case = evaluate(runs, asked, corpus, config.model_copy(update={"draw": "case"}), 10)
+    assert {r["low"] for r in by_case["metrics"].to_pylist()} == {None}
+
+
+def test_holm_counts_the_presets_of_each_baseline():
+    corpus, asked, runs = three_cases()
+    runs["same"] = runs["up"]
+    out = evaluate(runs, asked, corpus, EvaluateConfig(ks=KS, baselines=("down", "same", "not-run")), 10)
+    pairs = [(r["retriever"], r["baseline"]) for r in out["comparisons"].to_pylist() if r["metric"] == "mrr"]
+    assert pairs == [("up", "down"), ("same", "down"), ("up", "same"), ("down", "same")]
+    first = evaluate(runs, asked, corpus, EvaluateConfig(ks=KS, baselines=("not-run",)), 10)
+    assert {r["baseline"] for r in first["comparisons"].to_pylist()} == {"up"}

@@ -3,6 +3,7 @@
 from math import isclose
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,7 +40,7 @@ def test_each_study_has_a_prompt_and_reads_what_its_schema_asks_for(name):
     (example,) = re.findall(r"^\{.*\}$", prompt.system, re.MULTILINE)
     assert study.read(json.loads(example))[1] == []
     assert study.merge([record]) == record and study.vocabulary(record) == []
-    for bad in ({}, {"x": 1}, dict.fromkeys(GOOD[name], {"a": {}})):
+    for bad in ({}, {"x": 1}, dict.fromkeys(GOOD[name], 5)):
         with pytest.raises(BadReplyError):
             study.read(bad)
 
@@ -162,8 +163,8 @@ def test_results_by_hand():
     base = answers(rows, [done("blue car"), done("", False), FAILED, done("x")], "bm25", None)
     other = answers(rows, [done("red car"), done("Oslo"), done("7"), done("x")], "dense", None)
     config = EvaluateConfig(resamples=200)
-    parts = [(question_table(rows), base), (question_table([]), other.slice(0, 0))]
-    parts[0] = (parts[0][0], __import__("pyarrow").concat_tables([base, other]).unify_dictionaries())
+    both = pa.concat_tables([base, other]).unify_dictionaries()
+    parts = [(question_table(rows), both), (question_table([]), both.slice(0, 0))]
     found = results(parts, ["bm25", "dense"], "top=5", config).to_pylist()
     by = {(r["scope"], r["metric"], r["retriever"], r["baseline"]): r for r in found}
     assert by["all", "f1", "bm25", None]["value"] == pytest.approx(2 / 3)
