@@ -14,7 +14,7 @@ import scipy
 from indexers.csr import Bools
 from indexers.embedders import Rows
 from indexers.postings import Postings, Queries
-from indexers.queries import distinct, gather, token_rows
+from indexers.queries import gather, keep_tokens, token_rows
 from indexers.scores import Floats, Ints, Scores
 
 _SCALE = 2.0**26
@@ -40,9 +40,16 @@ def query_idf(postings: Postings, queries: Queries) -> Floats:
     return np.where(rows >= 0, row_idf(postings)[rows], lacking)
 
 
-def coverage(postings: Postings, queries: Queries) -> Scores:
-    """Score documents by the share of the question's idf, over its distinct words, that they hold."""
-    once = distinct(queries)
+def coverage(postings: Postings, queries: Queries, kept: Bools) -> Scores:
+    """Score documents by the share of the question's idf, over its distinct words, that they hold.
+
+    Args:
+        postings: Postings of stems.
+        queries: Questions.
+        kept: (tokens of `queries`,) whether a token counts; repeated ones do not. (Their terms do not tell them apart:
+            all that no case of the shard holds have the same.)
+    """
+    once = keep_tokens(queries, kept)
     idf = query_idf(postings, once)
     question = np.repeat(np.arange(len(once.case)), np.diff(once.offsets))
     total = np.bincount(question, weights=idf, minlength=len(once.case))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from pipelines.progress import Progress
 from pipelines.query import settings
 from pipelines.reader import check
 from pipelines.store import BEFORE, Generation, Store
-from schemas.config import RunConfig
+from schemas.config import NAME_PATTERN, RunConfig
 from schemas.errors import ConfigError, StoreError, UsageError
 from schemas.tables import empty
 
@@ -64,6 +65,9 @@ def run(
         StoreError: The generation lacks what is read.
     """
     store = Store.open(config.corpus)
+    name = name or f"{config.name}-graft"
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise UsageError(f"'{name}' is no name of a generation", where="--name", remedy="Use letters, digits, . _ -")
     asking = extract.is_engine(config.extract)
     if own.mode == "online" and not asking:
         raise ConfigError("online mode asks a judge", where="--online", remedy="Name an engine: --engine, --model.")
@@ -85,7 +89,7 @@ def run(
         if not found.num_rows:
             return Grafted(before, None, counts, found, empty("results"), dict(execution.asked), ())
         written = repair.write(store.storage, found)
-    after, remarks = _reindexed(config, base, written, before, name or f"{before.name}-graft", wait, progress)
+    after, remarks = _reindexed(config, base, written, before, name, wait, progress)
     with writing(store.storage, wait) as held:
         after = store.generation(after.name)
         shared = [one for one in _judging(after) if one in _judging(before)]

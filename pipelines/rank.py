@@ -17,6 +17,9 @@ from schemas.config import RunConfig
 from schemas.errors import UsageError
 from transforms.tokens import VERSION as TOKENS_VERSION
 
+_SPOKEN = {"index/stem", "index/user", "embed/words"}
+"""Units whose readers look at the language: its stems, or its stop words."""
+
 
 def named(config: RunConfig, name: str) -> Preset:
     """Return one preset: one of the run's, or any other by its name.
@@ -52,7 +55,7 @@ def units(config: RunConfig) -> list[Unit]:
                 "preset": preset.described,
                 "rank.depth": config.rank.depth,
                 "tokens": TOKENS_VERSION,
-                "language": config.index.language if {"index/stem", "index/user"} & set(preset.units) else None,
+                "language": config.index.language if _SPOKEN & set(preset.units) else None,
             },
             ("ingest", "questions", *(unit for unit in preset.units if not unit.startswith("route/"))),
             ("runs",),

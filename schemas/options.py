@@ -14,7 +14,7 @@ from schemas.ids import nearest
 class Section(BaseModel):
     """Settings that belong together; unknown ones are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
 
 def checked(model: type[BaseModel], options: Mapping[str, Any], *, owner: str, where: str) -> BaseModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,15 @@ Rows = npt.NDArray[np.float32]
 
 LETTERS = 100
 """Characters of a text for each token that a model takes; what lies beyond them is cut off before it is looked at."""
+
+
+def folder_of(model: str) -> Path | None:
+    """Return the folder that a model's name is the path of, or None; a name may be anything."""
+    try:
+        path = Path(model).expanduser()
+        return path if path.is_dir() else None
+    except (OSError, ValueError, RuntimeError):  # too long, with a NUL, the home of nobody
+        return None
 
 
 def asked(texts: Sequence[str], prefix: str) -> tuple[Ints, list[str]]:

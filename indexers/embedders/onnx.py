@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from indexers.embedders import EmbedderError, Purpose, missing_library
 from indexers.embedders._passes import Pass, passes
-from indexers.embedders._rows import LETTERS, Ints, Rows, asked, prefixes, spread, unit
+from indexers.embedders._rows import LETTERS, Ints, Rows, asked, folder_of, prefixes, spread, unit
 from schemas.errors import ConfigError, TagloomError
 from transforms.engines._files import folder_hash
 
@@ -69,7 +69,8 @@ def identity(model: str | None, options: Options) -> dict[str, Any]:
 
 def located(model: str | None) -> str | None:
     """Return the absolute path of the folder."""
-    return None if model is None else str(Path(model).expanduser().absolute())
+    folder = folder_of(model) if model else None
+    return str(folder.absolute()) if folder else model
 
 
 def open(model: str | None, options: Options) -> Session:
@@ -115,15 +116,14 @@ def _folder(model: str | None) -> Path:
         raise ConfigError(
             f"embedder '{NAME}' needs a model", where="embed.model", remedy="Name a folder that holds model.onnx."
         )
-    folder = Path(model).expanduser()
-    lacking = [] if folder.is_dir() and _graph(folder) else ["model.onnx"]
+    remedy = "Name a folder with model.onnx (or onnx/model.onnx) and tokenizer.json."
+    folder = folder_of(model)
+    if folder is None:
+        raise ConfigError(f"there is no folder '{model[:200]}'", where="embed.model", remedy=remedy)
+    lacking = [] if _graph(folder) else ["model.onnx"]
     lacking += [] if (folder / "tokenizer.json").is_file() else ["tokenizer.json"]
     if lacking:
-        raise ConfigError(
-            f"the folder '{model}' has no {' and no '.join(lacking)}" if folder.is_dir() else f"no folder '{model}'",
-            where="embed.model",
-            remedy="Name a folder with model.onnx (or onnx/model.onnx) and tokenizer.json.",
-        )
+        raise ConfigError(f"the folder '{model}' has no {' and no '.join(lacking)}", where="embed.model", remedy=remedy)
     return folder
 
 

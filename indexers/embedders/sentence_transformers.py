@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from indexers.embedders import EmbedderError, Purpose, missing_library
 from indexers.embedders._passes import passes
-from indexers.embedders._rows import LETTERS, Rows, asked, prefixes, spread, unit
+from indexers.embedders._rows import LETTERS, Rows, asked, folder_of, prefixes, spread, unit
 from schemas.errors import ConfigError
 from transforms.engines._files import folder_hash
 
@@ -70,8 +70,8 @@ def identity(model: str | None, options: Options) -> dict[str, Any]:
 
 def located(model: str | None) -> str | None:
     """Return the absolute path of a folder; the name of a model stays as it is."""
-    path = None if model is None else Path(model).expanduser()
-    return str(path.absolute()) if path is not None and path.is_dir() else model
+    folder = folder_of(model) if model else None
+    return str(folder.absolute()) if folder else model
 
 
 def open(model: str | None, options: Options) -> Encoder:
@@ -115,11 +115,10 @@ def _folder(model: str | None, options: Options) -> tuple[Path, bool]:
             where="embed.model",
             remedy="Name a folder, or a model of the hub such as sentence-transformers/all-MiniLM-L6-v2.",
         )
-    path = Path(model).expanduser()
-    if path.is_dir():
-        return path, False
+    if folder := folder_of(model):
+        return folder, False
     lacking = ConfigError(
-        f"there is no folder '{model}', and no model of that name on this machine",
+        f"there is no folder '{model[:200]}', and no model of that name on this machine",
         where="embed.model",
         remedy="Name a folder, or add --set embed.options.download=true to fetch it from the hub.",
     )
@@ -138,7 +137,7 @@ def _folder(model: str | None, options: Options) -> tuple[Path, bool]:
         if not options.download:
             raise lacking from None
         raise ConfigError(
-            f"the model '{model}' cannot be fetched: {type(error).__name__}: {error}"[:600],
+            f"the model '{model[:200]}' cannot be fetched: {type(error).__name__}: {error}"[:600],
             where="embed.model",
             remedy="Check the name and the network, or name a folder.",
         ) from None

@@ -75,7 +75,7 @@ def open(model: str | None, options: Options) -> Static:
     """
     weights, words = _files(model)
     # Forked workers would be warned of the library's threads; one text is too small a piece for them anyhow.
-    pass
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         from safetensors.numpy import load_file
         from tokenizers import Tokenizer

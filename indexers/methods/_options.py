@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -33,7 +33,7 @@ class Window(Section):
 class Edges(Section):
     """Which edges a walk uses, and how."""
 
-    weights: dict[str, float] = Field(
+    weights: dict[str, Annotated[float, Field(ge=0)]] = Field(
         default_factory=dict, description="Factor of each edge kind; 0 leaves it out, kinds not named have 1"
     )
     undirected: bool = Field(False, description="Go along edges in both directions")

@@ -22,8 +22,8 @@ from indexers.queries import questions_to_queries
 from indexers.scores import Ints, Scores
 from indexers.vectors import Vectors, cosine
 from schemas.options import Section
-from transforms.stems import STOP_WORDS
-from transforms.tokens import tokenize
+from transforms.stems import STOP_WORDS, stemmed
+from transforms.tokens import Tokens, tokenize
 
 NAME = "words"
 VERSION = 1
@@ -55,7 +55,8 @@ def scores(preset: Preset, batch: Batch, stats: RankStats) -> Scores:
     """Score interactions by their words."""
     own: Options = preset.options
     if own.score == "coverage":
-        return words.coverage(_postings(own, batch, "stem"), batch.queries("index/stem", "stem"))
+        kept = batch.once(("first stems",), lambda: _first(_stems(batch)))
+        return words.coverage(_postings(own, batch, "stem"), batch.queries("index/stem", "stem"), kept)
     postings = _postings(own, batch, "raw")
     queries, vectors, rows, kept = batch.once(("word rows",), lambda: word_rows(batch))
     if own.score == "soft":
@@ -71,6 +72,18 @@ def _postings(own: Options, batch: Batch, field: str) -> Postings:
     if not own.window.reach:
         return batch.shard.postings(f"index/{field}", field)
     return batch.shard.by_window(f"index/{field}", field, own.window.reach)
+
+
+def _stems(batch: Batch) -> Tokens:
+    return stemmed(tokenize(batch.questions["question"].combine_chunks()), batch.shard.language)
+
+
+def _first(tokens: Tokens) -> Bools:
+    """Tell for each token whether its text has not had it before."""
+    text = np.repeat(np.arange(len(tokens.offsets) - 1), np.diff(tokens.offsets))
+    first = np.zeros(len(tokens.ids), np.bool_)
+    first[np.unique(text * (len(tokens.terms) + 1) + tokens.ids, return_index=True)[1]] = True
+    return first
 
 
 def word_rows(batch: Batch) -> tuple[Queries, Rows, Ints, Bools]:
@@ -94,10 +107,7 @@ def word_rows(batch: Batch) -> tuple[Queries, Rows, Ints, Bools]:
     stop = np.asarray(
         pc.is_in(tokens.terms, value_set=pa.array(sorted(STOP_WORDS.get(batch.shard.language, ())), pa.string()))
     )
-    question = np.repeat(np.arange(len(batch.case)), np.diff(tokens.offsets))
-    first = np.zeros(len(tokens.ids), np.bool_)
-    first[np.unique(question * (len(tokens.terms) + 1) + tokens.ids, return_index=True)[1]] = True
-    return queries, vectors, rows, first & ~stop[tokens.ids]
+    return queries, vectors, rows, _first(tokens) & ~stop[tokens.ids]
 
 
 def explain(preset: Preset, batch: Batch, question: int, document: int) -> Explanation:

@@ -8,6 +8,8 @@ import pytest
 from indexers import presets
 from indexers.rank import rank_shard
 from pipelines.embed import Kept
+from pipelines.rank import units
+from schemas.config import RunConfig
 from tests.indexers.test_rank import make, ranked
 
 ALL = tuple(name for name in presets.shipped() if not presets.get(name).learning)
@@ -145,3 +147,23 @@ def rank_with(held, some):
         embedding=Kept(held.table),
     )
     return by_question(runs)
+
+
+def test_words_that_no_case_holds_count_each():
+    # ln(1 + .5 / 1.5) for "dog", which the only file holds, and ln(1 + 1.5 / .5) for each of two that it lacks.
+    wanted = np.log(4 / 3) / (np.log(4 / 3) + 2 * np.log(4))
+    alone, other = {"a": [("s", "dog", [])]}, {"b": [("s", "a lion and a zebra", [])]}
+    for cases in (alone, {**alone, **other}):
+        ((_, rows),) = by_question(
+            ranked(make(cases, [("a", "q", "dog lion zebra dog")], ["words-coverage"]), ["words-coverage"])[0]
+        ).items()
+        assert rows == [(1, "i0", pytest.approx(wanted))]
+
+
+@pytest.mark.parametrize("name", ["bm25-stem", "bm25-user", "words-coverage", "words-soft"])
+def test_questions_are_stemmed_in_the_language_of_the_index(name):
+    config = RunConfig.model_validate(
+        {"corpus": "x", "rank": {"presets": [name, "bm25"]}, "index": {"language": "german"}}
+    )
+    languages = {unit.name: unit.config["language"] for unit in units(config)}
+    assert languages == {f"rank/{name}": "german", "rank/bm25": None}
