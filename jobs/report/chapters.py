@@ -78,7 +78,7 @@ class DifferenceRow:
 
 @dataclass(frozen=True)
 class DifferenceTable:
-    """Paired differences of presets to one, by one metric; `family` pairs were compared at once."""
+    """Paired differences of presets to one, by one metric; `family` presets were compared with it at once."""
 
     metric: str
     baseline: str
@@ -286,7 +286,7 @@ def _against(
         for d in (known if in_order else sorted(known, key=lambda d: -d.value))
     )
     base = found.estimate(found.level, metric, baseline)
-    family = found.family(found.level, metric)
+    family = max(found.family(found.level, metric, baseline), 1)
     return DifferenceTable(metric, baseline, base, charts.axis(scale, zero=True), rows, family)
 
 

@@ -135,9 +135,9 @@ class Judged:
         ends = _minus(row["high"]), _minus(row["low"])
         return _difference(row, preset, baseline, 0 - row["difference"], ends, _minus(row["effect"]))
 
-    def family(self, level: str, metric: str) -> int:
-        """Return how many pairs were compared at once, which is what Holm's correction is for."""
-        return sum(key[:2] == (level, metric) for key in self.pairs)
+    def family(self, level: str, metric: str, baseline: str) -> int:
+        """Return how many presets were compared with a baseline, which is what Holm's correction is for."""
+        return sum((key[0], key[1], key[3]) == (level, metric, baseline) for key in self.pairs)
 
 
 def _minus(value: float | None) -> float | None:
@@ -208,13 +208,13 @@ def _sentence(found: Judged, level: str, metric: str) -> str:
     if difference is None:
         return f"{told}."
     named = held if held == found.baseline else f"{held}, the next best"
-    return f"{told}: {_against(difference, named, found.family(level, metric))}"
+    return f"{told}: {_against(difference, named, found.family(level, metric, held))}"
 
 
 def _against(difference: Difference, named: str, family: int) -> str:
     told = f"{abs(difference.value):.3f} above {named}"
     if difference.low is None or difference.high is None:
-        return f"{told}. All questions are of one case, so there are no intervals."
+        return f"{told}. There are too few questions or cases for intervals."
     ends = ", ".join(f"{end:.3f}".replace("-", "−") for end in (difference.low, difference.high))
     told += f", 95 % interval [{ends}]"
     if difference.verdict == "open":
@@ -222,7 +222,7 @@ def _against(difference: Difference, named: str, family: int) -> str:
     told += ", which excludes 0"
     if difference.p_holm is None:
         return f"{told}."
-    pairs = f"after Holm's correction for {_count(family, 'pair')} p is {difference.p_holm:.4f}"
+    pairs = f"after Holm's correction for {_count(max(family, 1), 'preset')} p is {difference.p_holm:.4f}"
     if difference.p_holm <= 0.05:
         return f"{told}; {pairs}."
     least = 2 * 0.5**difference.cases

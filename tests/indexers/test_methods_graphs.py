@@ -366,7 +366,8 @@ def test_a_synonym_carries_the_walk_to_a_passage_of_other_words():
     )  # fmt: skip
     made = batch({"a": case}, [("a", at(0))])
     with_, without = (
-        scored(preset(base="hipporag", graph="concept", seeds={"passages": 0}, synonyms=t), made)[0][0] for t in (0.9, 1)
+        scored(preset(base="hipporag", graph="concept", seeds={"passages": 0}, synonyms=t), made)[0][0]
+        for t in (0.9, 1)
     )
     assert with_[1] > 0
     assert without[1] == 0

@@ -118,7 +118,7 @@ MEANS = {"bm25": (0.4, 0.35, 0.45), "dense": (0.5, 0.45, 0.55)}
     [
         (
             ("bm25", "dense", -0.1, -0.15, -0.05, 0.002, 0.002),
-            "[0.050, 0.150], which excludes 0; after Holm's correction for 1 pair p is 0.0020.",
+            "[0.050, 0.150], which excludes 0; after Holm's correction for 1 preset p is 0.0020.",
         ),
         (
             ("dense", "bm25", 0.1, -0.05, 0.2, 0.3, 0.3),
@@ -126,7 +126,7 @@ MEANS = {"bm25": (0.4, 0.35, 0.45), "dense": (0.5, 0.45, 0.55)}
         ),
         (
             ("dense", "bm25", 0.1, 0.05, 0.15, 0.01, 0.2),
-            "after Holm's correction for 1 pair p is 0.2000: it may be chance.",
+            "after Holm's correction for 1 preset p is 0.2000: it may be chance.",
         ),
     ],
 )
@@ -150,7 +150,7 @@ def test_ties_and_single_cases_are_told_as_they_are():
     (told,) = figures.sentences(judged(alike, pairs, cases=1))
     assert told == (
         "bm25 and dense have the highest MRR, 0.500, over 40 questions of 1 case (interaction level): 0.100 above rrf, "
-        "the next best. All questions are of one case, so there are no intervals."
+        "the next best. There are too few questions or cases for intervals."
     )
     (alone,) = figures.sentences(judged({"bm25": (0.5, 0.4, 0.6)}))
     assert alone.endswith("(interaction level).")
