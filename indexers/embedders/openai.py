@@ -155,19 +155,17 @@ class Remote:
         import asyncio
 
         places, kept = asked(texts, self.prefixes[purpose])
-        if not kept and not self._client.width:
-            kept = [WORD]  # only an answer tells how many dimensions there are
-        rows = np.empty((len(kept), 0), np.float32)
-        for low in range(0, len(kept), _CHUNK):
-            work = asyncio.run_coroutine_threadsafe(self._client.vectors(kept[low : low + _CHUNK]), self._loop)
+        # Only an answer tells how many dimensions there are.
+        sent = kept if kept or self._client.width else [WORD]
+        parts = []
+        for low in range(0, len(sent), _CHUNK):
+            work = asyncio.run_coroutine_threadsafe(self._client.vectors(sent[low : low + _CHUNK]), self._loop)
             try:
-                found = work.result()
+                parts.append(unit(work.result()))
             finally:
                 work.cancel()
-            if not low:
-                rows = np.empty((len(kept), found.shape[1]), np.float32)
-            rows[low : low + _CHUNK] = unit(found)
-        return spread(rows[: len(places)], places, len(texts))
+        rows = np.concatenate(parts) if kept else np.zeros((0, self._client.width), np.float32)
+        return spread(rows, places, len(texts))
 
     def close(self) -> None:
         """End the connections and the thread."""

@@ -12,7 +12,7 @@ params = xllamacpp.CommonParams()
 params.model.path = sys.argv[1]
 params.model_alias = {"smollm2"}
 params.embedding, params.pooling_type = True, xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
-params.n_ctx, params.n_batch, params.n_ubatch, params.n_parallel = 1024, 512, 512, 2
+params.n_ctx, params.n_batch, params.n_ubatch, params.n_parallel = 256, 128, 128, 2
 params.verbosity, params.warmup = -1, False
 params.cpuparams.n_threads = 1
 params.hostnames = ["127.0.0.1"]
@@ -24,7 +24,7 @@ sys.stdin.read()
 
 @contextlib.contextmanager
 def running(model: Path) -> Iterator[str]:
-    """Serve the embeddings of a GGUF file, texts of up to 512 tokens; give the address, and end the server."""
+    """Serve the embeddings of a GGUF file, texts of up to 128 tokens; give the address, and end the server."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen([sys.executable, "-c", _CODE, str(model)], text=True, **pipes)
     try:
