@@ -1,4 +1,4 @@
-"""The `tagloom` command: its commands are in `jobs.cli_make` and `jobs.cli_read`; this is where errors end."""
+"""The `tagloom` command: its commands are in the modules `jobs.cli_...`; this is where errors end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from jobs import cli_experiment, cli_forget, cli_make, cli_read, cli_reader, console
+# isort: off  (help lists commands in the order of these modules)
+from jobs import cli_make, cli_read, cli_experiment, cli_reader, cli_forget, console
+
+# isort: on
 from jobs.app import app
 from jobs.options import take_beam_options
 from schemas.errors import FAULT, TagloomError

@@ -258,6 +258,7 @@ def synth(to: str, size: int, cases: int | None, seed: int, *, overwrite: bool, 
         console.emit(
             f"{made['interactions']:,} interactions, {made['questions']:,} questions, {made['cases']:,} cases -> {to}"
         )
+        console.emit(f"who was introduced to whom, and what was recommended: {', '.join(made['truth'])}")
         console.emit(f"next: tagloom run --corpus CORPUS {to}")
 
 

@@ -58,7 +58,10 @@ class ExtractConfig(Section):
     )
     model: str | None = Field(None, min_length=1, description="The engine's model: a name, a folder or a GGUF file")
     tasks: tuple[str, ...] = Field(
-        ("notes",), min_length=1, description="What to ask an engine for: notes, facts, reflections, entities, triples"
+        ("notes",),
+        min_length=1,
+        description="What to ask an engine for: notes, facts, reflections, entities, triples; other extractors do all "
+        "that their options allow",
     )
     prompt: str | tuple[str, ...] | None = Field(
         None, description="Own prompt file or files, each of which names its task; none takes Tagloom's prompts"

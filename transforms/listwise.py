@@ -3,9 +3,9 @@
 The score of document d for question q is ``sum over features f of w_f(q) x_f(q, d)`` with
 ``w_f(q) = W_f0 + sum over gates g of W_fg z_g(q)``. W minimises the listwise loss
 ``- sum over gold d of y_d ln p_d``, where p is the softmax of a question's scores and y shares 1 among its gold
-documents (ListNet: Cao et al., ICML 2007), plus, over the number of questions, ``l2 / 2`` times the squares of what W_f0
-differs from a prior and ``l2_gates / 2`` times those of W_fg, features and gates being scaled to standard deviation 1. Documents that were only sampled for training stand
-for all that were left out.
+documents (ListNet: Cao et al., ICML 2007), plus, divided by the number of questions, ``l2 / 2`` times the squares of
+what W_f0 differs from a prior and ``l2_gates / 2`` times those of W_fg, features and gates being scaled to standard
+deviation 1. Documents that were only sampled for training stand for all that were left out.
 """
 
 from __future__ import annotations
