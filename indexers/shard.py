@@ -153,7 +153,7 @@ class Shard:
         mine = pc.is_in(names, value_set=pa.array(self.cases, pa.string()))
         table = table if pc.all(mine).as_py() in (True, None) else table.filter(mine)
         read = vectors.matrix(table, self.cases)
-        if unit == "embed/interactions" and not np.array_equal(read.offsets, self.offsets):
+        if unit in ("embed/interactions", "embed/user") and not np.array_equal(read.offsets, self.offsets):
             raise SchemaError("vectors and interactions differ in number", where=unit, remedy="Run again.")
         return Embedded(read, _plain(table["key"]))
 

@@ -30,6 +30,7 @@ EXACT_PAIRS = 20_000_000_000
 _SCALE = 2.0**26
 _BLOCK = 1 << 19  # float64 numbers of one block, so that it stays in the cache
 _QUESTIONS = 128
+_OFFSETS = 2**31 - 1
 _LISTS = 0.125  # share of the lists of an approximate index that a search looks into
 _TRAINING = 40  # vectors for each list that the lists are found from
 _SPARE = 16  # candidates beyond those wanted: their order is that of float16
@@ -275,7 +276,7 @@ class _Whole:
     def __init__(self, values: Rows) -> None:
         self.units = np.rint(values.astype(np.float64) * _SCALE)
         squares = np.einsum("ij,ij->i", self.units, self.units)
-        self.lengths = np.where(squares > 0, np.sqrt(squares), 1.0)
+        self.squares = np.where(squares == 0, 1.0, squares)
         if not (squares < 1.01 * _SCALE**2).all():
             raise SchemaError(
                 "a vector is longer than 1 or not finite", where="vectors.vector", remedy="Index the corpus again."
@@ -294,14 +295,15 @@ class _Whole:
                 remedy="Embed questions and documents with the same model.",
             )
         products: Floats = self.units @ others.units.T
-        products /= np.multiply.outer(self.lengths, others.lengths)
+        lengths = np.multiply.outer(self.squares, others.squares)
+        products /= np.sqrt(lengths, out=lengths)
         np.minimum(products, 1.0, out=products)
         return products
 
     def cosines_by_row(self, others: _Whole) -> Floats:
         """Return the cosine of each vector with the other of the same row, the same as `cosines` gives."""
         products: Floats = np.einsum("ij,ij->i", self.units, others.units)
-        products /= self.lengths * others.lengths
+        products /= np.sqrt(self.squares * others.squares)
         np.minimum(products, 1.0, out=products)
         return products
 
@@ -353,14 +355,14 @@ def _candidates(questions: Rows, rows: Rows, top: int) -> Ints:
             where="embed",
             remedy="Run: pip install 'tagloom[faiss]'",
         ) from None
-    lists = 1 << max(0, round(float(np.log2(4 * np.sqrt(len(rows))))))
+    lists = min(1 << round(float(np.log2(4 * np.sqrt(len(rows))))), len(rows))
     coarse = faiss.IndexFlatIP(rows.shape[1])
     index = faiss.IndexIVFScalarQuantizer(
         coarse, rows.shape[1], lists, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT, False
     )
     index.cp.seed, index.cp.niter, index.cp.spherical, index.cp.min_points_per_centroid = 7, 6, True, 1
     index.train(np.ascontiguousarray(rows[:: max(1, len(rows) // (_TRAINING * lists))]))
-    index.nprobe = max(1, int(lists * _LISTS))
+    index.nprobe = max(8, int(lists * _LISTS))
     step = _step(rows)
     for start in range(0, len(rows), step):
         index.add(np.ascontiguousarray(rows[start : start + step]))
@@ -371,7 +373,13 @@ def _candidates(questions: Rows, rows: Rows, top: int) -> Ints:
     return found
 
 
-def _lists(values: Rows) -> pa.ListArray:
-    flat = pa.array(np.ascontiguousarray(values).reshape(-1), pa.float32())
-    offsets = np.arange(len(values) + 1, dtype=np.int32) * values.shape[1]
-    return pa.ListArray.from_arrays(pa.array(offsets), flat)
+def _lists(values: Rows) -> pa.ChunkedArray:
+    """Return rows as lists, in as many chunks as their offsets, which are int32, need."""
+    count, width = values.shape
+    most = _OFFSETS // max(width, 1)
+    chunks = []
+    for low in range(0, max(count, 1), most):
+        some = np.ascontiguousarray(values[low : low + most])
+        offsets = pa.array(np.arange(len(some) + 1, dtype=np.int32) * np.int32(width))
+        chunks.append(pa.ListArray.from_arrays(offsets, pa.array(some.reshape(-1), pa.float32())))
+    return pa.chunked_array(chunks)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 # isort: off  (help lists commands in the order of these modules)
-from jobs import cli_make, cli_read, cli_experiment, cli_reader, cli_forget, console
+from jobs import cli_experiment, cli_forget, cli_make, cli_read, cli_reader, console
 
 # isort: on
 from jobs.app import app

@@ -57,7 +57,7 @@ def units(config: RunConfig) -> list[Unit]:
         "chunks": ("ingest",),
         "questions": ("questions",),
     }
-    sources |= {"words": ("index/raw", "questions")}
+    sources |= {"words": ("index/raw", "questions"), "user": ("ingest",)}
     sources |= {kind: (f"graph/{kind}",) for kind in graph_kinds(config)}
     return [
         Unit(
@@ -199,6 +199,9 @@ def _rows(inputs: Inputs, kind: str) -> pa.Table:
     if kind == "interactions":
         table = inputs.table("ingest", "interactions", texts)
         return _named(table["case_id"], "interaction", table["interaction_id"], full_text(table))
+    if kind == "user":
+        table = inputs.table("ingest", "interactions", texts)
+        return _named(table["case_id"], "user", table["interaction_id"], table["user_text"])
     if kind == "chunks":
         table = chunks(inputs.table("ingest", "interactions", texts))
         key = pc.binary_join_element_wise(table["interaction_id"], table["number"].cast(pa.string()), "#")

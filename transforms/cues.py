@@ -77,7 +77,8 @@ _ASKED = {
 def message_cues(interactions: pa.Table) -> Singles:
     """Return (interactions, `MESSAGE_CUES`) of interactions with the columns user_text and assistant_text."""
     user, other = (_joined(interactions[name]) for name in ("user_text", "assistant_text"))
-    text = pc.binary_join_element_wise(user, other, pa.scalar("\n", user.type))
+    # What assistants say at length would hide what the user gives away.
+    text = pc.if_else(pc.greater(pc.utf8_length(user), 0), user, other)
     words = np.maximum(_count(text, _WORD), 1)
     ends = np.maximum(_count(text, r"[.!?]+"), 1)
     return np.stack(

@@ -92,7 +92,8 @@ def open(model: str | None, options: Options) -> Session:
     setup.log_severity_level = 3
     setup.inter_op_num_threads = 1
     # Workers say with this variable how many cores they have; the library does not look at it.
-    setup.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS") or 0)
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    setup.intra_op_num_threads = int(threads) if threads.isdecimal() else 0
     try:
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         session = onnxruntime.InferenceSession(str(_graph(folder)), setup, providers=["CPUExecutionProvider"])

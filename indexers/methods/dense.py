@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+from pydantic import Field
+
 from indexers.batch import Batch, RankStats
 from indexers.explain import Explanation, Part
 from indexers.explain.blends import of_question, scores_of
@@ -13,19 +17,23 @@ from schemas.options import Section
 NAME = "dense"
 VERSION = 1
 
+_UNITS = {"all": "embed/interactions", "user": "embed/user"}
+
 
 class Options(Section):
-    """None: the vectors are those of the run's section `embed`."""
+    """Whose vectors; they are made as the run's section `embed` says."""
+
+    side: Literal["all", "user"] = Field("all", description="user: what the user said alone")
 
 
 def units(options: Options) -> tuple[str, ...]:
     """Return the units read."""
-    return ("embed/interactions", "embed/questions")
+    return (_UNITS[options.side], "embed/questions")
 
 
 def scores(preset: Preset, batch: Batch, stats: RankStats) -> Scores:
     """Score interactions by their cosine; one that is not above 0 is not retrieved."""
-    documents = batch.shard.vectors("embed/interactions")
+    documents = batch.shard.vectors(_UNITS[preset.options.side])
     return cosine(batch.vectors(), batch.case, documents.vectors)
 
 
@@ -34,7 +42,7 @@ def explain(preset: Preset, batch: Batch, question: int, document: int) -> Expla
     score = float(of_question(scores_of(preset, batch), question)[document])
     if score:
         return Explanation("vectors of question and interaction", score, (Part("vector", "cosine", score),))
-    held = batch.shard.vectors("embed/interactions").vectors
+    held = batch.shard.vectors(_UNITS[preset.options.side]).vectors
     pair = held.values[held.offsets[batch.case[question]] + document], batch.vectors()[question]
     empty = [what for what, one in zip(("interaction", "question"), pair, strict=True) if not one.any()]
     cosine_is = f"the cosine is {float(pair[0] @ pair[1]):.3f}, and only one above 0 counts"

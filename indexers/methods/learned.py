@@ -58,7 +58,7 @@ class Training(Section):
     candidates: int = Field(40, ge=1, description="Documents of each question that the arms together put first")
     sampled: int = Field(20, ge=1, description="Further documents of each question, that stand for all others")
     l2: float = Field(30.0, gt=0, description="Strength that draws weights to the arms' own, times `prior`")
-    l2_gates: float = Field(3000.0, gt=0, description="Strength that draws what depends on the question to 0")
+    l2_gates: float = Field(500.0, gt=0, description="Strength that draws what depends on the question to 0")
     prior: float = Field(5.0, ge=0, description="Factor of the arms' own weights; the more cases, the less both count")
 
 

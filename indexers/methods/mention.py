@@ -16,7 +16,7 @@ from indexers.explain.blends import of_question, scores_of
 from indexers.presets import Preset
 from indexers.scores import Floats, Ints, Scores, spread_over
 from schemas.options import Section
-from transforms.named_times import named_times
+from transforms.named_times import named_times, times_ago
 from transforms.tokens import tokenize
 
 NAME = "mention"
@@ -25,6 +25,7 @@ VERSION = 1
 _TOLD = {
     "speaker": "whether the question names who speaks",
     "other": "how many others, who speak elsewhere in the case, the question names",
+    "ago": "how near the interaction is to the time that the question names from when it was asked",
     "time": "how well the interaction's time fits the one that the question names",
 }
 
@@ -32,10 +33,11 @@ _TOLD = {
 class Options(Section):
     """What is pointed at."""
 
-    score: Literal["speaker", "other", "time"] = Field(
+    score: Literal["speaker", "other", "time", "ago"] = Field(
         "speaker",
         description="speaker: 1 where the question names who speaks; other: how many other speakers of the case it "
-        "names; time: 1 in the month named (more precisely with a day), .3 in the year named",
+        "names; time: 1 in the month named (more precisely with a day), .3 in the year named; ago: how near to the "
+        "time named from when it was asked",
     )
     days: float = Field(4.0, gt=0, description="Distance in days at which a named day has lost 63 % of its half (time)")
 
@@ -50,6 +52,8 @@ def scores(preset: Preset, batch: Batch, stats: RankStats) -> Scores:
     own: Options = preset.options
     offsets, place = spread_over(batch.case, batch.shard.offsets)
     question = np.repeat(np.arange(len(batch.case)), np.diff(offsets))
+    if own.score == "ago":
+        return Scores(offsets, _ago(batch, question, place))
     if own.score == "time":
         return Scores(offsets, _times(own, batch, question, place))
     named, owned = batch.once(("speakers",), lambda: _speakers(batch, question, place))
@@ -101,6 +105,21 @@ def _times(own: Options, batch: Batch, question: Ints, place: Ints) -> Floats:
     distance = np.abs(day - start - np.minimum(np.maximum(wanted_day, 1), 31) + 1)
     value = np.where(exact, 0.5 + 0.5 * np.exp(-distance / own.days), value)
     return np.where(fits, value, 0.0)
+
+
+def _ago(batch: Batch, question: Ints, place: Ints) -> Floats:
+    """Fall off like a bell from the days named, by the days that they may be off."""
+    named = batch.once(("ago",), lambda: times_ago(batch.questions["question"], batch.questions["asked_at"]))
+    asked, began = (_days(column) for column in (batch.questions["asked_at"], batch.shard.interactions["started_at"]))
+    passed = asked[question] - began[place]
+    outside = np.maximum(np.maximum(named.low[question] - passed, passed - named.high[question]), 0.0)
+    return np.nan_to_num(np.exp(-0.5 * (outside / named.blur[question]) ** 2))
+
+
+def _days(column: pa.ChunkedArray) -> Floats:
+    seconds = pc.cast(pc.cast(column.combine_chunks(), pa.timestamp("s", "UTC"), safe=False), pa.int64())
+    days: Floats = np.floor(np.asarray(pc.cast(seconds, pa.float64()).fill_null(np.nan), np.float64) / 86_400)
+    return days
 
 
 def explain(preset: Preset, batch: Batch, question: int, document: int) -> Explanation:

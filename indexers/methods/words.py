@@ -35,6 +35,9 @@ _TOLD = {
 }
 
 
+_FIELDS = {"all": "stem", "user": "user"}
+
+
 class Options(Section):
     """What is compared."""
 
@@ -43,12 +46,15 @@ class Options(Section):
         description="coverage: share of the question's idf (over stems) that is held; soft: the nearest word of each "
         "of its words; centroid: sums of words' vectors",
     )
+    side: Literal["all", "user"] = Field("all", description="user: what the user said alone (coverage only)")
     window: Window = Window()  # type: ignore[call-arg]
 
 
 def units(options: Options) -> tuple[str, ...]:
     """Return the units read."""
-    return ("index/stem",) if options.score == "coverage" else ("index/raw", "embed/words")
+    if options.score == "coverage":
+        return (f"index/{_FIELDS[options.side]}",)
+    return ("index/raw", "embed/words")
 
 
 def scores(preset: Preset, batch: Batch, stats: RankStats) -> Scores:
@@ -56,7 +62,8 @@ def scores(preset: Preset, batch: Batch, stats: RankStats) -> Scores:
     own: Options = preset.options
     if own.score == "coverage":
         kept = batch.once(("first stems",), lambda: _first(_stems(batch)))
-        return words.coverage(_postings(own, batch, "stem"), batch.queries("index/stem", "stem"), kept)
+        field = _FIELDS[own.side]
+        return words.coverage(_postings(own, batch, field), batch.queries(f"index/{field}", field), kept)
     postings = _postings(own, batch, "raw")
     queries, vectors, rows, kept = batch.once(("word rows",), lambda: word_rows(batch))
     if own.score == "soft":

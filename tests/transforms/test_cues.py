@@ -1,9 +1,11 @@
+from datetime import UTC, datetime
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from transforms.cues import CROSSES, MESSAGE_CUES, QUESTION_CUES, message_cues, question_cues
-from transforms.named_times import named_times
+from transforms.named_times import named_times, times_ago
 
 
 def messages(*pairs):
@@ -69,3 +71,28 @@ def test_crosses_name_cues_that_exist():
 def test_named_times(text, expected):
     found = named_times(pa.array([text], pa.string()))
     assert (found.year[0], found.month[0], found.day[0]) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("What did I buy 10 days ago?", (10, 10, 1)),
+        ("What did I buy two weeks ago?", (14, 14, 2)),
+        ("What did I buy a couple of months ago?", (60.8, 60.8, 6)),
+        ("Where was I in the past three weeks?", (0, 21, 1.05)),
+        ("Who came last Saturday?", (4, 4, 0.8)),  # asked on a Wednesday
+        ("Who came last Wednesday?", (7, 7, 0.8)),
+        ("Who came last month?", (8, 55, 6)),
+        ("Who called yesterday?", (1, 1, 0.7)),
+        ("Who came at last?", None),
+        ("", None),
+    ],
+)
+def test_times_ago(text, expected):
+    asked = pa.array([datetime(2023, 5, 31, 12, tzinfo=UTC)], pa.timestamp("us", "UTC"))
+    found = times_ago(pa.array([text]), asked)
+    if expected is None:
+        assert np.isnan(found.low[0])
+    else:
+        assert (found.low[0], found.high[0], found.blur[0]) == pytest.approx(expected)
+    assert np.isnan(times_ago(pa.array([text]), pa.nulls(1, pa.timestamp("us", "UTC"))).low[0])
