@@ -22,6 +22,7 @@ LIBRARIES = (
     ("wordllama", "vectors", "pip install tagloom"),
     ("sentence-transformers", "embedder sentence_transformers", "pip install 'tagloom[sentence-transformers]'"),
     ("onnxruntime", "embedder onnx", "pip install 'tagloom[onnx]'"),
+    ("faiss-cpu", "neighbours among millions of vectors", "pip install 'tagloom[faiss]'"),
     ("s3fs", "corpora on s3://", "pip install s3fs"),
     ("gcsfs", "corpora on gs://", "pip install gcsfs"),
     ("adlfs", "corpora on abfs://", "pip install adlfs"),

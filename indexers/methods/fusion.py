@@ -19,6 +19,9 @@ NAME = "fusion"
 VERSION = 1
 
 
+_SCALES = {"max": "score / best score", "minmax": "score from 0 to 1", "none": "score"}
+
+
 class Rule(Section):
     """How scores are put together."""
 
@@ -30,10 +33,16 @@ class Rule(Section):
     depth: int | None = Field(None, ge=1, description="Only this many of each arm count; none takes all")
 
 
+class FusedArm(Arm):
+    """A ranking, its weight, and how its scores are brought to scale."""
+
+    normalise: Literal["max", "minmax", "none"] | None = Field(None, description="Instead of what the rule says")
+
+
 class Options(Section):
     """The arms and the rule."""
 
-    arms: dict[str, Arm] = Field(min_length=1, description="Presets by a name of your own, each with its weight")
+    arms: dict[str, FusedArm] = Field(min_length=1, description="Presets by a name of your own, each with its weight")
     fusion: Rule = Rule()  # type: ignore[call-arg]
 
 
@@ -48,12 +57,18 @@ def scores(preset: Preset, batch: Batch, stats: RankStats) -> Scores:
     total: Floats | None = None
     for name in sorted(preset.arms):
         found = batch.scores(preset.arms[name])
-        part = own.arms[name].weight * contribution(found, own.fusion)
+        part = own.arms[name].weight * contribution(found, rule_of(own, name))
         total = part if total is None else total + part
         offsets = found.offsets
     assert total is not None
     # What no arm retrieved has a sum of exactly 0; a negative sum is a document that an arm speaks against.
     return Scores(offsets, np.maximum(total, 0.0))
+
+
+def rule_of(own: Options, name: str) -> Rule:
+    """Return the rule of one arm."""
+    given = own.arms[name].normalise
+    return own.fusion if given is None else own.fusion.model_copy(update={"normalise": given})
 
 
 def contribution(found: Scores, rule: Rule) -> Floats:
@@ -83,7 +98,6 @@ def contribution(found: Scores, rule: Rule) -> Floats:
 def explain(preset: Preset, batch: Batch, question: int, document: int) -> Explanation:
     """Tell what each arm adds."""
     own: Options = preset.options
-    rule = own.fusion
     parts = []
     for name in sorted(preset.arms):
         inner = preset.arms[name]
@@ -91,10 +105,12 @@ def explain(preset: Preset, batch: Batch, question: int, document: int) -> Expla
         alone = Scores(
             np.array([0, found.offsets[question + 1] - found.offsets[question]]), of_question(found, question)
         )
-        weight = own.arms[name].weight
+        weight, rule = own.arms[name].weight, rule_of(own, name)
         value = weight * float(contribution(alone, rule)[document])
         parts.append(arm(name, value, inner, batch, question, document, ("weight", weight)))
-    how = {"max": "score / best score", "minmax": "score from 0 to 1", "none": "score"}[rule.normalise]
+    rule = own.fusion
+    hows = {rule_of(own, name).normalise for name in preset.arms}
+    how = " or ".join(name for kind, name in _SCALES.items() if kind in hows)
     method = f"sum of weight / ({rule.k:g} + rank)" if rule.rule == "rrf" else f"sum of weight * {how}"
     deep = "" if rule.depth is None else f", of each arm's first {rule.depth}"
     score = float(of_question(scores_of(preset, batch), question)[document])
