@@ -44,6 +44,7 @@ def _show_run(result: Any, as_json: bool) -> None:
         "repairs": dict(result.facts["repairs"]),
         "seconds": {stage: round(spent, 2) for stage, spent in result.seconds.items()},
         "parts_made": dict(result.made),
+        "memory": dict(result.memory),
         "notes": manifests["extract"].stats if "extract" in manifests else {},
         "engine": {unit: dict(facts) for unit, facts in result.asked.items()},
         "without_seeds": {
@@ -72,6 +73,8 @@ def _show_run(result: Any, as_json: bool) -> None:
     total = sum(result.seconds.values())
     spent = ", ".join(f"{stage} {console.duration(took)}" for stage, took in result.seconds.items())
     console.emit(f"\ntook {console.duration(total)} ({spent}); {sum(result.made.values()):,} parts made")
+    held = ", ".join(f"{name} {console.size(size)}" for name, size in result.memory.items() if size)
+    console.emit(f"peak memory: {held}")
     _show_places(summary, searchable="extract" in manifests)
 
 

@@ -20,6 +20,7 @@ from pipelines.sources import Source, distinguished, find_sources
 from pipelines.stage import STAGES
 from pipelines.storage import Storage
 from pipelines.store import BEFORE, Generation, Manifest, Store, refuse_foreign
+from pipelines.work import peak_memory
 from schemas.config import RunConfig
 from schemas.errors import ConfigError, InputError, TooManyRejectsError
 from schemas.ids import shard_of
@@ -49,6 +50,7 @@ class RunResult:
         asked: Unit -> what an engine did for it in this run (`pipelines.spent.Spent.facts`).
         facts: What ingest counted over all sources: ``records``, ``repairs``, ``sources``.
         config: The configuration that held, with what it took over from the generation before.
+        memory: The most memory, in bytes, that this process (``process``) and one at work on a shard (``worker``) held.
     """
 
     generation: Generation
@@ -58,6 +60,7 @@ class RunResult:
     asked: Mapping[str, Mapping[str, Any]]
     facts: Mapping[str, Any]
     config: RunConfig
+    memory: Mapping[str, int]
 
 
 def given_sources(config: RunConfig, storage: Storage) -> list[Source]:
@@ -237,7 +240,14 @@ def build(
     head = _head(store, execution.manifests, taken, config, before, complete=bool(stages))
     generation = Generation(store, config.name, head)
     return RunResult(
-        generation, execution.manifests, execution.seconds, execution.made, execution.asked, taken.facts, config
+        generation,
+        execution.manifests,
+        execution.seconds,
+        execution.made,
+        execution.asked,
+        taken.facts,
+        config,
+        {"process": peak_memory(), "worker": execution.peak},
     )
 
 

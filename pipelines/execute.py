@@ -47,6 +47,7 @@ class Execution:
         seconds: Stage -> seconds spent in it.
         made: Unit -> parts made.
         asked: Unit -> what an engine did for it in this very run.
+        peak: The most memory that a process at work on an item has held, in bytes.
     """
 
     store: Store
@@ -58,6 +59,7 @@ class Execution:
     seconds: dict[str, float] = field(default_factory=dict)
     made: dict[str, int] = field(default_factory=dict)
     asked: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    peak: int = 0
     ray: RaySession = field(init=False)
 
     def __post_init__(self) -> None:
@@ -117,6 +119,7 @@ class Execution:
             self.progress.begin(label, total, total - left, "parts")
             for item, finished in self._run_items(plans[0].stage, items, spent):
                 busy += finished.seconds
+                self.peak = max(self.peak, finished.peak)
                 done |= {(u.name, item.shard): p for u, p in zip(item.units, finished.parts, strict=True)}
             self.progress.end()
         for plan in plans:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import resource
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Coroutine, Sequence
@@ -20,10 +22,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Done:
-    """A finished item: the part of each unit, in order, and the seconds that it took."""
+    """A finished item.
+
+    Attributes:
+        parts: The part of each unit, in order.
+        seconds: What it took.
+        peak: The most memory that its process has held so far, in bytes.
+    """
 
     parts: tuple[Part, ...]
     seconds: float
+    peak: int = 0
+
+
+def peak_memory() -> int:
+    """Return the most memory that this process has held, in bytes."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(most if sys.platform == "darwin" else most << 10)
 
 
 async def run_async(item: Item) -> Done:
@@ -37,7 +52,7 @@ async def run_async(item: Item) -> Done:
         store.write_part(item.shard, key, output.tables, output.stats)
         for key, output in zip(item.keys, outputs, strict=True)
     )
-    return Done(parts, time.perf_counter() - started)
+    return Done(parts, time.perf_counter() - started, peak_memory())
 
 
 def run(item: Item) -> Done:
