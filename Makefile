@@ -32,7 +32,7 @@ format: $(BIN)/tagloom-ready
 	$(BIN)/ruff format .
 
 test: $(BIN)/weights-ready
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
 
 $(VLLM)/ready: infra/vllm-requirements.txt $(BIN)/tagloom-ready
 	$(PYTHON) -m venv .venv-vllm
@@ -50,9 +50,7 @@ test-vllm: $(SMOLLM)/config.json
 	$(BIN)/python -m pytest --timeout 1200 -s tests/vllm/test_run.py
 
 drill: $(BIN)/weights-ready
-	$(BIN)/python -m pytest --timeout 1200 -s tests/integration/test_drill.py tests/integration/test_extract_drill.py \
-		tests/integration/test_reindex_locomo.py tests/integration/test_foreign_folder.py \
-		tests/integration/test_ray.py::test_a_process_can_start_ray_twice
+	$(BIN)/python -m pytest --timeout 1200 -s -m slow --ignore tests/vllm
 
 bench: $(BIN)/weights-ready
 	$(BIN)/python tests/benchmarks/bench.py
