@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
 from pydantic import Field
 
 from indexers.batch import Batch, RankStats
 from indexers.explain import Explanation, Part
 from indexers.explain.blends import of_question, scores_of
 from indexers.presets import Preset
-from indexers.scores import Scores
-from indexers.vectors import cosine
+from indexers.scores import Scores, spread_over
+from indexers.vectors import Vectors, cosine, nearest
 from schemas.options import Section
 
 NAME = "dense"
@@ -24,6 +25,11 @@ class Options(Section):
     """Whose vectors; they are made as the run's section `embed` says."""
 
     side: Literal["all", "user"] = Field("all", description="user: what the user said alone")
+    top: int | None = Field(
+        None,
+        ge=1,
+        description="Only this many are retrieved; in a case of millions an index finds them (docs/vectors.md)",
+    )
 
 
 def units(options: Options) -> tuple[str, ...]:
@@ -34,7 +40,23 @@ def units(options: Options) -> tuple[str, ...]:
 def scores(preset: Preset, batch: Batch, stats: RankStats) -> Scores:
     """Score interactions by their cosine; one that is not above 0 is not retrieved."""
     documents = batch.shard.vectors(_UNITS[preset.options.side])
-    return cosine(batch.vectors(), batch.case, documents.vectors)
+    if preset.options.top is None:
+        return cosine(batch.vectors(), batch.case, documents.vectors)
+    return nearest_ones(batch, documents.vectors, preset.options.top)
+
+
+def nearest_ones(batch: Batch, documents: Vectors, top: int) -> Scores:
+    """Score the nearest documents of each question by their cosine, and no others."""
+    offsets, _ = spread_over(batch.case, documents.offsets)
+    values = np.zeros(int(offsets[-1]))
+    for case in np.unique(batch.case).tolist():
+        mine = np.flatnonzero(batch.case == case)
+        held = documents.values[documents.offsets[case] : documents.offsets[case + 1]]
+        rows, cosines = nearest(batch.vectors()[mine], held, min(top, len(held)))
+        for question, found, near in zip(mine.tolist(), rows, cosines, strict=True):
+            kept = (found >= 0) & (near > 0)
+            values[offsets[question] + found[kept]] = near[kept]
+    return Scores(offsets, values)
 
 
 def explain(preset: Preset, batch: Batch, question: int, document: int) -> Explanation:
