@@ -319,7 +319,7 @@ def doctor(*, as_json: bool) -> None:
         return
     rows = [[d["name"], d["version"] or "missing", d["purpose"], d["remedy"]] for d in found["libraries"]]
     console.emit(console.table(["library", "version", "for", "how to get it"], rows, "llll"))
-    for kind in ("formats", "extractors", "engines", "tasks", "graphs", "presets"):
+    for kind in ("formats", "extractors", "engines", "tasks", "graphs", "embedders", "presets"):
         console.emit(f"\n{kind}: " + ", ".join(found[kind]))
     for line in found["machine"]:
         console.emit(line)

@@ -99,6 +99,7 @@ def train(lists: Lists, l2: float, l2_gates: float, prior: Floats | None = None)
         Weights rounded to `_DIGITS` significant digits, so that they do not depend on the last bits of sums.
     """
     from scipy.optimize import minimize
+    from threadpoolctl import threadpool_limits
 
     middle, spread = lists.gates.mean(axis=0, dtype=np.float64), lists.gates.std(axis=0, dtype=np.float64)
     spread = np.where(spread > 1e-6, spread, 1.0)
@@ -128,7 +129,9 @@ def train(lists: Lists, l2: float, l2_gates: float, prior: Floats | None = None)
         gradient = features.T @ (wide * slope[:, None]) + strength * off
         return value + 0.5 * float((strength * off**2).sum()), gradient.ravel().astype(np.float64)
 
-    found = minimize(loss, middle_weights.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
+    # Products add up in another order on more threads, and a search that has not ended shows it.
+    with threadpool_limits(1, "blas"):
+        found = minimize(loss, middle_weights.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
     weights = np.zeros((len(scale), gates.shape[1]))
     weights[used] = found.x.reshape(strength.shape) / scale[used, None]
     return Weights(rounded(weights), rounded(middle), rounded(spread))
