@@ -21,7 +21,7 @@ from tests.transforms.fuzz_readers import fuzz
 TAGLOOM = str(Path(sys.executable).with_name("tagloom"))
 KILLS = 20
 KILLS_A_CORPUS = 4
-PRESETS = ("bm25", "bm25-raw", "taggraph-basic", "adaptivegraph", "gaama", "router")
+PRESETS = ("bm25-raw", "taggraph-basic", "adaptivegraph", "router")
 
 
 def command(corpus, logs, workers):
