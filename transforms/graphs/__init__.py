@@ -76,9 +76,7 @@ def load(name: str, where: str = "graph.kinds") -> GraphKind:
     if place is None:
         guess = nearest(name, names())
         hint = f"Did you mean '{guess}'? " if guess else ""
-        raise UsageError(
-            f"no graph kind is called '{name}'", where=where, remedy=f"{hint}Kinds: {', '.join(names())}."
-        )
+        raise UsageError(f"no graph kind is called '{name}'", where=where, remedy=f"{hint}Kinds: {', '.join(names())}.")
     return cast("GraphKind", import_module(place))
 
 
