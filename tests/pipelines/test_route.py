@@ -4,7 +4,7 @@ import pytest
 
 from indexers import presets
 from indexers.methods import learned
-from indexers.rank import batches, rank_shard
+from indexers.rank import batches
 from indexers.shard import open_shard
 from pipelines import driver, route
 from pipelines.embed import Kept
@@ -152,4 +152,3 @@ def test_presets_that_learn_are_found_inside_others():
     outer = presets.get("outer", define)
     assert [one.method for one in outer.learning] == ["learned"]
     assert any(unit.startswith("route/") for unit in outer.units)
-    assert rank_shard
