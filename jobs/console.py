@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pipelines.failures import Failure
+from pipelines.meter import Cost
 from pipelines.progress import Silent
 from pipelines.spent import Spent
 
@@ -107,6 +109,16 @@ class Lines:
         if self._clock.due():
             tell(f"{self._clock.stage}: {engine_line(spent)}")
 
+    def started(self, shard: int) -> None:
+        """Ignore: too much for a person."""
+
+    def finished(self, shard: int, cost: Cost) -> None:
+        """Ignore: too much for a person."""
+
+    def failed(self, failure: Failure) -> None:
+        """Say so at once."""
+        tell(failure_line(failure))
+
     def end(self, note: str = "") -> None:
         """Say what it took."""
         tell(f"{self._clock.stage}: done in {self._clock.taken()}" + (f"; {note}" if note else ""))
@@ -152,6 +164,16 @@ class Bars:
             self._progress.update(self._task, completed=spent.done, total=spent.pieces)
         self._progress.update(self._task, rate=engine_work(spent))
 
+    def started(self, shard: int) -> None:
+        """Ignore: too much for a person."""
+
+    def finished(self, shard: int, cost: Cost) -> None:
+        """Ignore: too much for a person."""
+
+    def failed(self, failure: Failure) -> None:
+        """Say so at once."""
+        tell(failure_line(failure))
+
     def end(self, note: str = "") -> None:
         """Replace the bar by a line."""
         self._progress.remove_task(self._task)
@@ -189,6 +211,12 @@ class _Clock:
         spent = time.monotonic() - self.started
         left = spent / self.pieces * (self.total - self.pieces) if self.pieces else 0.0
         return f"{self.pieces}/{self.total} {self.unit}, {self.rate()}, {duration(left)} left"
+
+
+def failure_line(failure: Failure) -> str:
+    """Return what happened to a shard, in one line."""
+    then = "set aside; the rest goes on" if failure.aside else "tried again"
+    return f"{failure.stage}: shard {failure.shard} failed ({failure.attempt}): {failure.reason}; {then}"
 
 
 def engine_line(spent: Spent) -> str:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from indexers.shard import Singles, TableOf
 from pipelines.stage import Inputs, Output, Stage, Unit
 from pipelines.wanted import graph_kinds, needed
-from schemas.config import RunConfig
+from schemas.config import EmbedConfig, RunConfig
 from schemas.errors import SchemaError
 from schemas.ids import fingerprint
 from transforms.chunks import VERSION as CHUNKS
@@ -40,18 +40,7 @@ def units(config: RunConfig) -> list[Unit]:
     read = [unit.partition("/")[2] for unit in needed(config) if unit.startswith("embed/")]
     if not read:
         return []
-    from indexers import embedders
-
-    own = config.embed
-    code = embedders.load(own.embedder)
-    options = embedders.options_of(code, own.options)
-    settings = {
-        "embedder": own.embedder,
-        "version": code.VERSION,
-        "identity": code.identity(own.model, options),
-        "dtype": own.dtype,
-    }
-    runtime = {"model": code.located(own.model), "options": own.options}
+    settings, runtime = identified(config.embed)
     sources: dict[str, tuple[str, ...]] = {
         "interactions": ("ingest",),
         "chunks": ("ingest",),
@@ -69,6 +58,24 @@ def units(config: RunConfig) -> list[Unit]:
         )
         for kind in read
     ]
+
+
+def identified(own: EmbedConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what vectors depend on, for the configuration of a unit, and what a worker needs besides to make them.
+
+    Raises:
+        UsageError, ConfigError, MissingDependencyError: The embedder cannot be used.
+    """
+    from indexers import embedders
+
+    code = embedders.load(own.embedder)
+    settings = {
+        "embedder": own.embedder,
+        "version": code.VERSION,
+        "identity": code.identity(own.model, embedders.options_of(code, own.options)),
+        "dtype": own.dtype,
+    }
+    return settings, {"model": code.located(own.model), "options": own.options}
 
 
 def process(inputs: Inputs, wanted: Sequence[Unit]) -> list[Output]:
@@ -163,18 +170,18 @@ class Fresh:
 
     def questions(self, questions: pa.Table) -> Singles:
         """Return their vectors, (questions, dimensions)."""
-        return self._embedded(questions["question"].to_pylist(), "query")
+        return embedded(self.config.embed, questions["question"].to_pylist(), "query")
 
     def words(self, words: Sequence[str]) -> Singles:
         """Return their vectors, (words, dimensions)."""
-        return self._embedded(words, "document")
+        return embedded(self.config.embed, words, "document")
 
-    def _embedded(self, texts: Sequence[str], purpose: Literal["query", "document"]) -> Singles:
-        own = self.config.embed
-        with at_work(own.embedder, own.model, own.options) as embedder:
-            found = embedder.embed(texts, purpose)
-        # As they are kept, so that a question of the corpus ranks alike when it is asked again.
-        return found.astype(np.float16).astype(np.float32) if own.dtype == "float16" else found
+
+def embedded(own: EmbedConfig, texts: Sequence[str], purpose: Literal["query", "document"]) -> Singles:
+    """Return the vectors of texts, (texts, dimensions), rounded as kept ones: a question asked again ranks alike."""
+    with at_work(own.embedder, own.model, own.options) as embedder:
+        found = embedder.embed(texts, purpose)
+    return found.astype(np.float16).astype(np.float32) if own.dtype == "float16" else found
 
 
 def vectors_of(questions: pa.Table, vectors: pa.Table) -> Singles:

@@ -118,8 +118,8 @@ class Execution:
             label = plans[0].unit.name if len(plans) == 1 else plans[0].stage.name
             self.progress.begin(label, total, total - left, "parts")
             for item, finished in self._run_items(plans[0].stage, items, spent):
-                busy += finished.seconds
-                self.peak = max(self.peak, finished.peak)
+                busy += finished.cost.seconds
+                self.peak = max(self.peak, finished.cost.peak)
                 done |= {(u.name, item.shard): p for u, p in zip(item.units, finished.parts, strict=True)}
             self.progress.end()
         for plan in plans:

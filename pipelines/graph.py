@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
 
-from pipelines import extract, repair
+import pyarrow as pa
+
+from indexers.shard import Singles
+from pipelines import embed, extract, repair
 from pipelines.forgetting import forgetful, forgetting
 from pipelines.stage import Inputs, Output, Stage, Unit
 from pipelines.wanted import graph_kinds
-from schemas.config import RunConfig
+from schemas.config import EmbedConfig, RunConfig
 from schemas.errors import ConfigError
 from schemas.ids import nearest
 from transforms import graft, graphs
@@ -24,6 +30,9 @@ READS = {
     "triples": "extract/triples",
 }
 """Table -> the unit that a graph builder gets it from. A unit that the run does not have gives an empty table."""
+
+_ALONE = threading.Lock()
+"""Held while texts are embedded: Beam's threads share the process and its one embedder."""
 
 
 def units(config: RunConfig) -> list[Unit]:
@@ -46,8 +55,16 @@ def units(config: RunConfig) -> list[Unit]:
         reads = tuple(dict.fromkeys(READS[table] for table in builder.INPUTS if READS[table] in made))
         if config.graph.repairs and repair.MENDED & set(builder.INPUTS):
             reads = (*reads, repair.REPAIR)
-        settings = {"graph": kind, "version": builder.VERSION, "options": options.model_dump(mode="json")}
-        unit = Unit(f"graph/{kind}", settings, reads, ("nodes", "edges", "merges"))
+        settings: dict[str, Any] = {
+            "graph": kind,
+            "version": builder.VERSION,
+            "options": options.model_dump(mode="json"),
+        }
+        runtime: dict[str, Any] = {}
+        if getattr(options, "merge_cosine", None) is not None:
+            settings["embed"], located = embed.identified(config.embed)
+            runtime = config.embed.model_dump() | located
+        unit = Unit(f"graph/{kind}", settings, reads, ("nodes", "edges", "merges"), runtime=runtime)
         own = config.graph.forget.get(kind)
         found.append(unit if own is None else forgetful(unit, own))
     return found
@@ -61,8 +78,18 @@ def process(inputs: Inputs, wanted: Sequence[Unit]) -> list[Output]:
     tables = {name: inputs.table(READS[name], name) for name in builder.INPUTS}
     if repair.REPAIR in unit.reads:
         tables = graft.mended(tables, inputs.table(repair.REPAIR, "repairs"))
-    built = builder.build(tables, graphs.parse_options(builder, unit.config["options"]))._asdict()
+    options = graphs.parse_options(builder, unit.config["options"])
+    if "embed" in unit.config:
+        give = partial(_vectors, EmbedConfig.model_validate(unit.runtime))
+        built = cast("graphs.MergingKind", builder).build(tables, options, give)._asdict()
+    else:
+        built = builder.build(tables, options)._asdict()
     return [forgetting(inputs, unit, built) if "forget" in unit.config else Output(built)]
+
+
+def _vectors(own: EmbedConfig, strings: pa.Array) -> Singles:
+    with _ALONE:
+        return embed.embedded(own, strings.to_pylist(), "document")
 
 
 STAGE = Stage("graph", 2, "beam", units, process)

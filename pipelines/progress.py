@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from pipelines.failures import Failure
+from pipelines.meter import Cost
 from pipelines.spent import Spent
 
 
@@ -22,6 +24,18 @@ class Progress(Protocol):
         """An engine is at work; comes about once a second."""
         ...
 
+    def started(self, shard: int) -> None:
+        """Work on a shard begins, in the stage that began last; Beam's runners tell nothing of this."""
+        ...
+
+    def finished(self, shard: int, cost: Cost) -> None:
+        """Work on a shard is done; comes beside `advance`."""
+        ...
+
+    def failed(self, failure: Failure) -> None:
+        """An attempt on a shard failed."""
+        ...
+
     def end(self, note: str = "") -> None:
         """The stage is done."""
         ...
@@ -37,6 +51,15 @@ class Silent:
         """Ignore."""
 
     def measure(self, spent: Spent) -> None:
+        """Ignore."""
+
+    def started(self, shard: int) -> None:
+        """Ignore."""
+
+    def finished(self, shard: int, cost: Cost) -> None:
+        """Ignore."""
+
+    def failed(self, failure: Failure) -> None:
         """Ignore."""
 
     def end(self, note: str = "") -> None:

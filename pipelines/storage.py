@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 import fsspec
 
+from pipelines import meter
 from schemas.errors import MissingDependencyError, StoreError
 
 TEMPORARY = ".tmp-"
@@ -94,7 +95,10 @@ class Storage:
             StoreError: It is not there or cannot be read.
         """
         try:
-            return bytes(self.fs.cat_file(self.path(name)))
+            with meter.reading() as cost:
+                data = bytes(self.fs.cat_file(self.path(name)))
+                cost.bytes_read += len(data)
+            return data
         except FileNotFoundError as error:
             raise StoreError("the file is missing", where=self.path(name)) from error
         except OSError as error:
@@ -128,31 +132,36 @@ class Storage:
             StoreError: The disk is full, or the store refuses.
         """
         try:
-            if self.local is None:
-                self.fs.pipe_file(self.path(name), bytes(data))
-                return
-            target = self.local / name
-            made = [] if target.parent.is_dir() else [f for f in target.parents if not f.exists()]
-            target.parent.mkdir(parents=True, exist_ok=True)
-            aside = target.with_name(f"{target.name}{TEMPORARY}{uuid.uuid4().hex}")
-            try:
-                with aside.open("wb") as handle:
-                    handle.write(data)
-                    if durable:
-                        handle.flush()
-                        os.fsync(handle.fileno())
-                aside.replace(target)
-                if durable:
-                    for changed in (target.parent, *(one.parent for one in made)):
-                        _sync_folder(changed)
-            finally:
-                aside.unlink(missing_ok=True)
+            with meter.writing() as cost:
+                cost.bytes_written += len(data)
+                self._put(name, data, durable)
         except OSError as error:
             raise StoreError(
                 f"cannot be written: {error}",
                 where=self.path(name),
                 remedy="Free space or mend the permissions, then run the same command again: finished parts stay.",
             ) from error
+
+    def _put(self, name: str, data: bytes | memoryview, durable: bool) -> None:
+        if self.local is None:
+            self.fs.pipe_file(self.path(name), bytes(data))
+            return
+        target = self.local / name
+        made = [] if target.parent.is_dir() else [f for f in target.parents if not f.exists()]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        aside = target.with_name(f"{target.name}{TEMPORARY}{uuid.uuid4().hex}")
+        try:
+            with aside.open("wb") as handle:
+                handle.write(data)
+                if durable:
+                    handle.flush()
+                    os.fsync(handle.fileno())
+            aside.replace(target)
+            if durable:
+                for changed in (target.parent, *(one.parent for one in made)):
+                    _sync_folder(changed)
+        finally:
+            aside.unlink(missing_ok=True)
 
     def read_json(self, name: str) -> Any:
         """Return the content of a JSON file.

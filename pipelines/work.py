@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from pipelines.meter import Cost, metering
 from pipelines.stage import Inputs, Item, Output, load_stage
 from pipelines.storage import Storage
 from pipelines.store import Part, Store
@@ -26,13 +27,11 @@ class Done:
 
     Attributes:
         parts: The part of each unit, in order.
-        seconds: What it took.
-        peak: The most memory that its process has held so far, in bytes.
+        cost: What it took.
     """
 
     parts: tuple[Part, ...]
-    seconds: float
-    peak: int = 0
+    cost: Cost
 
 
 def peak_memory() -> int:
@@ -43,16 +42,21 @@ def peak_memory() -> int:
 
 async def run_async(item: Item) -> Done:
     """Run an item inside an event loop."""
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), time.process_time()
     store = Store(Storage(item.uri), item.shards)
     stage = load_stage(item.stage)
-    made = stage.process(Inputs(store, item.parts), item.units)
-    outputs: Sequence[Output] = await made if inspect.isawaitable(made) else made
-    parts = tuple(
-        store.write_part(item.shard, key, output.tables, output.stats)
-        for key, output in zip(item.keys, outputs, strict=True)
-    )
-    return Done(parts, time.perf_counter() - started, peak_memory())
+    with metering() as cost:
+        made = stage.process(Inputs(store, item.parts), item.units)
+        waits = inspect.isawaitable(made)
+        outputs: Sequence[Output] = await made if inspect.isawaitable(made) else made
+        parts = tuple(
+            store.write_part(item.shard, key, output.tables, output.stats)
+            for key, output in zip(item.keys, outputs, strict=True)
+        )
+    cost.seconds = time.perf_counter() - started
+    cost.cpu = 0.0 if waits else time.process_time() - cpu
+    cost.peak = peak_memory()
+    return Done(parts, cost)
 
 
 def run(item: Item) -> Done:

@@ -28,7 +28,7 @@ RULES = ("exact", "case", "punctuation", "plural", "spelling", "vector")
   "email"). Symbols count (C, C++ and C# are three), and so does what stands between digits or is a number's sign.
 - ``plural``: and but for regular plurals (`transforms.wordforms.singular`).
 - ``spelling``: and but for the spelling of words in small letters (`transforms.wordforms.is_variant`).
-- ``vector``: they share a word, and their vectors a cosine.
+- ``vector``: they share a word and all their numbers, and their vectors are near.
 """
 
 Level = Literal["none", "exact", "case", "punctuation", "plural", "spelling"]
@@ -37,7 +37,8 @@ Level = Literal["none", "exact", "case", "punctuation", "plural", "spelling"]
 HUB = 64
 """A word in more forms of a group than this gives no pair of forms to compare by vectors."""
 
-_PAIRS = 1 << 16
+_PAIRS = 1 << 13
+_SCALE = 2.0**26
 _SPACES = r"[\s\p{Z}\x{1c}-\x{1f}\x{85}]+"
 _BREAKS = r"[^\p{L}\p{M}\p{N}\p{S}#@%&']+"
 _ARTICLE = r"^(?i:the|an?) (\S+ .*)$|^the (\S+)$"
@@ -116,7 +117,7 @@ def merge(
         level: The last rule that counts.
         named: (forms,) forms that name people: no plurals, no spellings, no vectors, and spaces count ("Adams" is
             not Adam, "Marie" not Maria, "Ann E. Lee" not Anne Lee).
-        vectors: (forms, d) unit vectors, for the rule `vector`.
+        vectors: (forms, d) unit vectors, for the rule `vector`; a row of zeros is near nothing.
         cosine: Least cosine of forms that are one by it.
 
     Raises:
@@ -138,6 +139,8 @@ def merge(
             label = _joined(label, group, key, every if rule in RULES[:3] else ~named)
         labels.append(label)
     if vectors is not None:
+        # Multiples of 2**-26 have sums of products that are exact, in whatever order a machine adds them up.
+        vectors = np.rint(vectors.astype(np.float64) * _SCALE) / _SCALE
         label = _near(table, label, rank, vectors, cosine)
     labels.append(label)
 
@@ -328,12 +331,19 @@ def _components(label: Ints, one: Ints, two: Ints) -> Ints:
     return labels
 
 
-def _near(table: _Forms, label: Ints, rank: Ints, vectors: npt.NDArray[np.floating], cosine: float) -> Ints:
-    """Join labels whose best forms share a word that is no hub, and whose vectors are near."""
+def _near(table: _Forms, label: Ints, rank: Ints, vectors: Floats, cosine: float) -> Ints:
+    """Join labels whose best forms share their numbers and a word that is no hub, and whose vectors are near.
+
+    Vectors see little of a number, and none of a person: what differs in numbers, and labels that name people, stay.
+    """
+    numbers = _codes(
+        pc.utf8_trim_whitespace(pc.replace_substring_regex(table.exact, r"\P{N}+", " ")).dictionary_encode()
+    )
+    number = numbers[table.code]
     _, first = np.unique(label[np.argsort(rank)], return_index=True)
     best = np.argsort(rank)[first]
     place, owner = _words_of(table)
-    mine = np.isin(owner, best) & ~table.named[owner]
+    mine = np.isin(owner, best) & ~np.isin(label, label[table.named])[owner]
     key = np.unique(
         np.stack([table.group[owner[mine]] * (len(table.singles) + 1) + table.word[place[mine]], owner[mine]]), axis=1
     )
@@ -348,14 +358,17 @@ def _near(table: _Forms, label: Ints, rank: Ints, vectors: npt.NDArray[np.floati
         high = max(low + 1, int(np.searchsorted(total, total[low] + _PAIRS, side="right")) - 1)
         entry = np.repeat(np.arange(low, high), follow[low:high])
         other = np.arange(len(entry)) - (total[entry] - total[low]) + entry + 1
-        alike = _cosines(vectors, form[entry], form[other]) >= cosine
-        near.append(np.stack([form[entry[alike]], form[other[alike]]]))
+        one, two = form[entry], form[other]
+        same = number[one] == number[two]
+        one, two = one[same], two[same]
+        alike = _cosines(vectors, one, two) >= cosine
+        near.append(np.stack([one[alike], two[alike]]))
         low = high
     one, two = np.unique(np.concatenate([np.zeros((2, 0), np.int64), *near], axis=1), axis=1)
     links = np.array(list(_stars(one, two, rank)), np.int64).reshape(-1, 2)
     return _components(label, label[links[:, 0]], label[links[:, 1]])
 
 
-def _cosines(vectors: npt.NDArray[np.floating], one: Ints, two: Ints) -> Floats:
-    cosines: Floats = np.einsum("ij,ij->i", vectors[one].astype(np.float64), vectors[two].astype(np.float64))
+def _cosines(vectors: Floats, one: Ints, two: Ints) -> Floats:
+    cosines: Floats = np.einsum("ij,ij->i", vectors[one], vectors[two])
     return cosines

@@ -168,6 +168,34 @@ def test_vectors_join_forms_that_share_a_word_and_are_near():
     )
 
 
+def test_vectors_join_neither_people_nor_numbers():
+    def by_vectors(forms, named=None):
+        size = len(forms)
+        same = np.tile(np.array([[0.6, 0.8]], np.float32), (size, 1))
+        found = merge(np.zeros(size, np.int64), pa.array(forms), np.ones(size, np.int64), named=named, vectors=same)
+        return [forms[into] for into in found.into]
+
+    assert by_vectors(["trip of 2021", "trip of 2022", "2021 trip"]) == ["2021 trip", "trip of 2022", "2021 trip"]
+    assert by_vectors(["5 km run", "run", "5-km run"]) == ["5 km run", "run", "5 km run"]
+    assert by_vectors(["ann lee", "ann li"], np.array([True, False])) == ["ann lee", "ann li"]
+    # "Ann" is a person; "ann", which is the same but for its capital and comes first, takes nothing in for her.
+    assert by_vectors(["ann", "Ann", "ann again"], np.array([False, True, False])) == ["ann", "ann", "ann again"]
+
+
+def test_cosines_do_not_depend_on_the_forms_beside():
+    bits = np.random.default_rng(3)
+    rows = bits.normal(size=(40, 256))
+    rows[1] = rows[0] + 0.3 * rows[1]
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    forms = pa.array(["tea time", "tea hour", *(f"other {n} tea" for n in range(38))])
+    found = [
+        merge(np.zeros(size, np.int64), forms[:size], np.ones(size, np.int64), vectors=rows[:size], cosine=0.9)
+        for size in (2, 40)
+    ]
+    assert found[0].similarity[0] == found[1].similarity[0] == pytest.approx(rows[0] @ rows[1], abs=1e-7)
+    assert [one.into[:2].tolist() for one in found] == [[0, 0]] * 2
+
+
 def test_a_hub_word_gives_no_pairs_to_compare():
     forms = [f"club {chr(97 + n // 26)}{chr(97 + n % 26)}x" for n in range(HUB + 1)]
     same = np.tile(np.array([[1.0, 0.0]]), (HUB + 1, 1))

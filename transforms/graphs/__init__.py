@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from schemas.errors import ConfigError, UsageError
 from schemas.ids import nearest
+from transforms.graphs._assembly import Embed
 from transforms.graphs._built import Built
 
 _GROUP = "tagloom.graphs"
@@ -46,6 +47,14 @@ class GraphKind(Protocol):
 
         File nodes are numbered in order of position within their case.
         """
+        ...
+
+
+class MergingKind(GraphKind, Protocol):
+    """A kind that can merge near-duplicates by vectors: its options have `merge_cosine`, a number or None."""
+
+    def build(self, tables: Mapping[str, pa.Table], options: Any, embed: Embed | None = None) -> Built:
+        """Return the tables; `embed` is given where `merge_cosine` is a number."""
         ...
 
 

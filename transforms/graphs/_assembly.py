@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
+from schemas.errors import SchemaError
 from schemas.tables import build as build_table
 from transforms.graphs._built import Bools, Built, Ints, Shard, codes
 from transforms.merging import RULES, Level, Merged, merge
 
 _Floats = npt.NDArray[np.float64]
+
+Embed = Callable[[pa.Array], npt.NDArray[np.floating]]
+"""Gives the unit vectors of distinct strings, (strings, d); each depends on its string alone."""
+
+
+class Merging(BaseModel):
+    """Options of graph kinds that merge near-duplicates."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    merge: Level = Field("spelling", description="How far near-duplicate names are merged; none: not at all")
+    merge_cosine: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Least cosine of vectors by which near-duplicates are merged; none: by spelling alone",
+    )
+
+    @model_serializer(mode="wrap")
+    def _set(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A kind that merges by no vectors has the keys that it had before it could.
+        return {name: value for name, value in handler(self).items() if (name, value) != ("merge_cosine", None)}
 
 
 @dataclass(frozen=True)
@@ -49,21 +75,35 @@ class Named:
         return self.forms.take(pa.array(self.keys))
 
 
-def named(case: Ints, mentioned: pa.Array, level: Level, people: Bools | None = None) -> Named:
+def named(
+    case: Ints, mentioned: pa.Array, options: Merging, embed: Embed | None = None, people: Bools | None = None
+) -> Named:
     """Make nodes of what is mentioned, near-duplicates of a case merged.
 
     Args:
         case: (E,) case of each mention.
         mentioned: (E,) what it is called; nothing empty.
-        level: How far to merge.
+        options: How far to merge.
+        embed: Gives vectors, where options want them; it sees spaces for ``_`` and ``/``.
         people: (E,) mentions of people. A form that any mention of its case says to be a person's counts as one.
+
+    Raises:
+        SchemaError: Options want vectors, and nothing gives them.
     """
     form, first, count = distinct(case, codes(mentioned))
     forms = mentioned.take(pa.array(first))
     persons = np.zeros(len(first), np.bool_)
     if people is not None:
         persons[form[people]] = True
-    merged = merge(case[first], forms, count, level, named=persons)
+    if options.merge_cosine is None or not len(forms):
+        merged = merge(case[first], forms, count, options.merge, named=persons)
+        return numbered(form, case[first], forms, first, merged)
+    if embed is None:
+        raise SchemaError("merging by vectors needs vectors", where="merge_cosine")
+    coded = pc.replace_substring_regex(forms, "[_/]+", " ").dictionary_encode()
+    vectors = embed(coded.dictionary)[coded.indices.to_numpy()]
+    cosine = options.merge_cosine
+    merged = merge(case[first], forms, count, options.merge, named=persons, vectors=vectors, cosine=cosine)
     return numbered(form, case[first], forms, first, merged)
 
 

@@ -25,12 +25,11 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from transforms.graphs._assembly import Assembly, named
+from transforms.graphs._assembly import Assembly, Embed, Merging, named
 from transforms.graphs._built import Bools, Built, Ints, Shard, codes, listed, plain, shard, visible
 from transforms.graphs._notes import label
-from transforms.merging import Level
 
 NAME = "concept"
 VERSION = 1
@@ -44,18 +43,15 @@ HUB_SHARE, HUB_FILES = 0.1, 10
 """A single word is no concept where it is in more files of a case than this share of them, and than this number."""
 
 
-class Options(BaseModel):
+class Options(Merging):
     """Options of the graph kind `concept`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     next_across_sessions: bool = Field(
         True, description="Whether the last interaction of a session leads to the first of the next one"
     )
-    merge: Level = Field("spelling", description="How far near-duplicate concepts are merged; none: not at all")
 
 
-def build(tables: Mapping[str, pa.Table], options: Options) -> Built:
+def build(tables: Mapping[str, pa.Table], options: Options, embed: Embed | None = None) -> Built:
     """Build the graphs of all cases of a shard.
 
     Facts, reflections and concepts of cases and interactions that the shard does not have are left out.
@@ -92,7 +88,7 @@ def build(tables: Mapping[str, pa.Table], options: Options) -> Built:
     shown = visible(claimed)
     claimed, claim = claimed.filter(pa.array(shown)), claim[shown]
     found = named(
-        np.concatenate([rows.case[said_row], fact_case[claim]]), pa.concat_arrays([said, claimed]), options.merge
+        np.concatenate([rows.case[said_row], fact_case[claim]]), pa.concat_arrays([said, claimed]), options, embed
     )
     concept = graph.named("concept", found, pc.replace_substring_regex(found.titles, "[_/]+", " "))
     graph.edges("has_concept", said_row, concept[: len(said)], said_row)

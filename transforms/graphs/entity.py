@@ -24,12 +24,10 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field
 
-from transforms.graphs._assembly import Assembly, Named, distinct, named
+from transforms.graphs._assembly import Assembly, Embed, Merging, Named, distinct, named
 from transforms.graphs._built import Built, codes, listed, plain, shard, visible
 from transforms.graphs._notes import Mentions, mentions, titles
-from transforms.merging import Level
 from transforms.tags import normalise
 
 NAME = "entity"
@@ -44,15 +42,11 @@ FIELDS = {"who": "person", "what": "topic", "where": "place", "extra": "thing"}
 """Fields of notes that stand in for entities, and the type of each."""
 
 
-class Options(BaseModel):
+class Options(Merging):
     """Options of the graph kind `entity`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
-    merge: Level = Field("spelling", description="How far near-duplicate entities are merged; none: not at all")
-
-
-def build(tables: Mapping[str, pa.Table], options: Options) -> Built:
+def build(tables: Mapping[str, pa.Table], options: Options, embed: Embed | None = None) -> Built:
     """Build the graphs of all cases of a shard.
 
     Entities and relations of interactions that the shard does not have are left out.
@@ -65,7 +59,7 @@ def build(tables: Mapping[str, pa.Table], options: Options) -> Built:
     entities, relations = tables["entities"], tables["relations"]
     if not entities.num_rows and not relations.num_rows:
         told = mentions(tables["notes"], FIELDS)
-        found = named(rows.case[told.row], told.title, options.merge, told.people)
+        found = named(rows.case[told.row], told.title, options, embed, told.people)
         entity = graph.named("entity", found, _typed(titles(found.titles), found, told))
         graph.edges("mentions", entity, told.row, told.row)
         return graph.built()
@@ -81,7 +75,7 @@ def build(tables: Mapping[str, pa.Table], options: Options) -> Built:
         pa.concat_arrays([plain(entities["title"]).take(own), *(side.take(stated) for side in sides)]),
         pa.concat_arrays([plain(entities["kind"]).take(own), pa.nulls(2 * len(ends), pa.string())]),
     )
-    found = named(rows.case[told.row], told.title, options.merge, told.people)
+    found = named(rows.case[told.row], told.title, options, embed, told.people)
     texts = _described(_typed(found.titles, found, told), found, entities["attributes"].take(own))
     entity = graph.named("entity", found, texts)
     graph.edges("mentions", entity, told.row, told.row)

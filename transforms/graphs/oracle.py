@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from transforms.graphs import relations
+from transforms.graphs._assembly import Embed
 from transforms.graphs._built import Built
 from transforms.graphs.relations import Options
 
@@ -22,10 +23,10 @@ INPUTS = relations.INPUTS
 SEARCHED = relations.SEARCHED
 
 
-def build(tables: Mapping[str, pa.Table], options: Options) -> Built:
+def build(tables: Mapping[str, pa.Table], options: Options, embed: Embed | None = None) -> Built:
     """Build the graphs of all cases of a shard.
 
     Raises:
         SchemaError: The rows of a case do not stand together.
     """
-    return relations.assemble(NAME, tables, options, given=True)
+    return relations.assemble(NAME, tables, options, embed, given=True)

@@ -35,13 +35,13 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from transforms.graphs import _tellings
-from transforms.graphs._assembly import Assembly, distinct, named
+from transforms.graphs._assembly import Assembly, Embed, Merging, distinct, named
 from transforms.graphs._built import Bools, Built, Ints, Shard, codes, listed, plain, shard, visible
 from transforms.graphs._notes import PEOPLE, mentions, titles
-from transforms.merging import Level, merge
+from transforms.merging import merge
 from transforms.tags import normalise
 
 NAME = "relations"
@@ -60,15 +60,12 @@ TYPES: Mapping[str, str] = {
 """Type of an entity -> node kind."""
 
 
-class Options(BaseModel):
+class Options(Merging):
     """Options of the graph kind `relations`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: Literal["auto", "text"] = Field(
         "auto", description="auto: entities and relations where there are any; text: notes and texts all the same"
     )
-    merge: Level = Field("spelling", description="How far near-duplicate names are merged; none: not at all")
     bridge_days: float = Field(30, gt=0, description="Days that bridged files are apart at most")
     hub_files: int = Field(128, ge=2, description="A place in more files of a case than this bridges none")
 
@@ -115,7 +112,7 @@ class _Told:
     place: pa.Array
 
 
-def build(tables: Mapping[str, pa.Table], options: Options) -> Built:
+def build(tables: Mapping[str, pa.Table], options: Options, embed: Embed | None = None) -> Built:
     """Build the graphs of all cases of a shard.
 
     Entities and relations of interactions that the shard does not have are left out.
@@ -124,10 +121,12 @@ def build(tables: Mapping[str, pa.Table], options: Options) -> Built:
         SchemaError: The rows of a case do not stand together.
     """
     given = options.source == "auto" and bool(tables["entities"].num_rows or tables["relations"].num_rows)
-    return assemble(NAME, tables, options, given=given)
+    return assemble(NAME, tables, options, embed, given=given)
 
 
-def assemble(graph_kind: str, tables: Mapping[str, pa.Table], options: Options, *, given: bool) -> Built:
+def assemble(
+    graph_kind: str, tables: Mapping[str, pa.Table], options: Options, embed: Embed | None, *, given: bool
+) -> Built:
     """Build the graphs of a kind from `entities` and `relations` (`given`), or from notes and texts."""
     rows = shard(tables["interactions"], tables["notes"])
     graph = Assembly(graph_kind, rows)
@@ -155,7 +154,7 @@ def assemble(graph_kind: str, tables: Mapping[str, pa.Table], options: Options, 
         mine = np.flatnonzero((kind == number) & (every.row >= 0))
         mine = mine[np.argsort(every.row[mine], kind="stable")]
         people = np.full(len(mine), number == PERSON)
-        found = named(every.case[mine], every.title.take(pa.array(mine)), options.merge, people)
+        found = named(every.case[mine], every.title.take(pa.array(mine)), options, embed, people)
         node[mine] = graph.named(name, found, found.titles if sure else titles(found.titles))
         graph.edges(f"mentions_{name}", every.row[mine], node[mine], every.row[mine])
 

@@ -27,9 +27,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field
 
-from transforms.graphs._assembly import Assembly, Named, distinct, named, numbered
+from transforms.graphs._assembly import Assembly, Embed, Merging, Named, distinct, named, numbered
 from transforms.graphs._built import Built, Ints, codes, plain, shard, visible
 from transforms.graphs._notes import mentions, titles
 from transforms.merging import RULES, Level, Merged, folded, preference, survivors
@@ -43,15 +42,11 @@ FIELDS = {"who": "person", "what": "topic", "when": "time", "where": "place", "w
 """Fields of notes that stand in for phrases; their names do not show."""
 
 
-class Options(BaseModel):
+class Options(Merging):
     """Options of the graph kind `triples`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
-    merge: Level = Field("spelling", description="How far near-duplicate phrases are merged; none: not at all")
-
-
-def build(tables: Mapping[str, pa.Table], options: Options) -> Built:
+def build(tables: Mapping[str, pa.Table], options: Options, embed: Embed | None = None) -> Built:
     """Build the graphs of all cases of a shard.
 
     Triples of interactions that the shard does not have, or without one of their parts, are left out.
@@ -64,7 +59,7 @@ def build(tables: Mapping[str, pa.Table], options: Options) -> Built:
     triples = tables["triples"]
     if not triples.num_rows:
         tags = mentions(tables["notes"], FIELDS)
-        found = named(rows.case[tags.row], tags.title, options.merge, tags.people)
+        found = named(rows.case[tags.row], tags.title, options, embed, tags.people)
         graph.edges("contains", tags.row, graph.named("phrase", found, titles(found.titles)), tags.row)
         return graph.built()
 
@@ -75,7 +70,7 @@ def build(tables: Mapping[str, pa.Table], options: Options) -> Built:
     subject, predicate, end = (part.filter(kept) for part in parts)
     both = np.repeat(row, 2)
     turns = pa.array(np.arange(2 * len(row)).reshape(2, -1).T.ravel())  # each subject before its object
-    found = named(rows.case[both], pa.concat_arrays([subject, end]).take(turns), options.merge)
+    found = named(rows.case[both], pa.concat_arrays([subject, end]).take(turns), options, embed)
     phrase = graph.named("phrase", found)
     source, target = phrase[::2], phrase[1::2]
     statements, texts = _statements(found, rows.case[row], (subject, predicate, end), options.merge)
