@@ -7,22 +7,16 @@ where vectors are kept, is no concern of an embedder.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib.metadata import entry_points
-from pkgutil import iter_modules
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from schemas.errors import MissingDependencyError, TagloomError, UsageError
-from schemas.ids import nearest
+from schemas.errors import MissingDependencyError, TagloomError
 from schemas.options import checked
-
-GROUP = "tagloom.embedders"
+from schemas.registry import Registry
 
 Purpose = Literal["document", "query"]
 Rows = npt.NDArray[np.float32]
@@ -105,35 +99,8 @@ class Module(Protocol):
         ...
 
 
-@cache
-def _places() -> dict[str, str]:
-    """Return the module of every embedder by name; our own win over those of other distributions."""
-    places = {point.name: point.value for point in entry_points(group=GROUP)}
-    ours = [m.name for m in iter_modules(__path__) if not m.name.startswith("_")]
-    return places | {name: f"{__name__}.{name}" for name in ours}
-
-
-def names() -> tuple[str, ...]:
-    """Return the names of all embedders, in order."""
-    return tuple(sorted(_places()))
-
-
-def load(name: str) -> Module:
-    """Return the module of an embedder; the libraries that it needs load when it is opened.
-
-    Raises:
-        UsageError: No embedder has that name.
-    """
-    place = _places().get(name)
-    if place is None:
-        close = nearest(name, names())
-        hint = f"Did you mean '{close}'? " if close else ""
-        raise UsageError(
-            f"no embedder is called '{name}'",
-            where="embed.embedder",
-            remedy=f"{hint}Embedders: {', '.join(names())}.",
-        )
-    return cast("Module", importlib.import_module(place))
+EMBEDDERS: Registry[Module] = Registry(__name__, "embedder", "Embedders", "embed.embedder", "tagloom.embedders")
+names, load = EMBEDDERS.names, EMBEDDERS.load
 
 
 def options_of(module: Module, options: Mapping[str, Any]) -> BaseModel:

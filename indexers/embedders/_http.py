@@ -17,6 +17,7 @@ import orjson
 from indexers.embedders import EmbedderError
 from indexers.embedders._rows import Floats
 from transforms.engines._chat import Fault, excerpt, read
+from transforms.engines._endpoint import bounded, session
 from transforms.engines._pace import Gate, Health, Strikes
 
 WORD = "word"
@@ -140,17 +141,10 @@ class Client:
         import aiohttp
 
         if self._open is None:
-            headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "tagloom"}
-            self._open = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=self._limits.concurrency + 1),
-                timeout=aiohttp.ClientTimeout(total=self._limits.timeout),
-                headers=headers | ({"Authorization": f"Bearer {self._key}"} if self._key else {}),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                raise_for_status=False,
-            )
+            self._open = session(self._key, self._limits.concurrency, self._limits.timeout)
         try:
             async with self._open.post(f"{self._base}/embeddings", data=body, allow_redirects=False) as response:
-                raw = await _bounded(response)
+                raw = await bounded(response, BODY_LIMIT)
                 if raw is None:
                     return Fault("passing", f"an answer of more than {BODY_LIMIT >> 20} MB", "body")
                 if response.status == 501:
@@ -265,14 +259,3 @@ def _batches(texts: list[str], most: int) -> list[list[str]]:
         batches[-1].append(text)
         letters += len(text)
     return batches
-
-
-async def _bounded(response: Any) -> bytes | None:
-    """Return the whole body; None when it is above the limit."""
-    parts, size = [], 0
-    async for part in response.content.iter_any():
-        size += len(part)
-        if size > BODY_LIMIT:
-            return None
-        parts.append(part)
-    return b"".join(parts)

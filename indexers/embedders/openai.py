@@ -6,12 +6,9 @@ local model, a text's vector may differ in its last digits with the texts beside
 
 from __future__ import annotations
 
-import os
-import re
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -20,11 +17,11 @@ from indexers.embedders import EmbedderError, Purpose, missing_library
 from indexers.embedders._http import WORD, Client
 from indexers.embedders._rows import Rows, asked, spread, unit
 from schemas.errors import ConfigError
+from transforms.engines._endpoint import PUBLIC, Address, base_of, key_of
 
 NAME = "openai"
 VERSION = 1
 
-_PUBLIC = "https://api.openai.com/v1"
 _OURS = {"model", "input", "dimensions", "encoding_format"}
 _CHUNK = 4096  # texts whose vectors are awaited together
 
@@ -34,8 +31,8 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    base_url: str | None = Field(
-        None, description=f"Address before /embeddings; none takes OPENAI_BASE_URL, else {_PUBLIC}"
+    base_url: Address | None = Field(
+        None, description=f"Address before /embeddings; none takes OPENAI_BASE_URL, else {PUBLIC}"
     )
     key_env: str = Field(
         "OPENAI_API_KEY", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="Environment variable that holds the key"
@@ -52,11 +49,6 @@ class Options(BaseModel):
         600, gt=0, le=604_800, description="Seconds without any usable answer to anybody until the run stops"
     )
     extra_body: dict[str, Any] = Field(default_factory=dict, description="Further fields of each request")
-
-    @field_validator("base_url")
-    @classmethod
-    def _address(cls, value: str | None) -> str | None:
-        return value if value is None else _checked(value)
 
     @field_validator("extra_body")
     @classmethod
@@ -98,19 +90,10 @@ def open(model: str | None, options: Options) -> Remote:
         import aiohttp  # noqa: F401
     except ModuleNotFoundError as error:
         raise missing_library(NAME, error, "pip install aiohttp") from error
-    name, base = _named(model), options.base_url
-    if base is None:
-        try:
-            base = _checked(os.environ.get("OPENAI_BASE_URL") or _PUBLIC)
-        except ValueError as error:
-            raise ConfigError(str(error), where="OPENAI_BASE_URL") from None
-    key = os.environ.get(options.key_env, "").strip()
-    if key and not re.fullmatch(r"[\x21-\x7e]+", key):
-        raise EmbedderError(
-            "the key holds characters that no key has", where=options.key_env, remedy="Set it again, without quotes."
-        )
+    name, base = _named(model), base_of(options.base_url)
+    key = key_of(options.key_env, EmbedderError)
     fields = {"model": name} | ({} if options.dimensions is None else {"dimensions": options.dimensions})
-    return Remote(base.rstrip("/"), key, fields | options.extra_body, options)
+    return Remote(base, key, fields | options.extra_body, options)
 
 
 def _named(model: str | None) -> str:
@@ -121,20 +104,6 @@ def _named(model: str | None) -> str:
             remedy="Example: --set embed.model=text-embedding-3-small, or the name that the endpoint's /models gives.",
         )
     return model
-
-
-def _checked(address: str) -> str:
-    try:
-        parts = urlsplit(address)
-        host = re.fullmatch(r"[\w.:-]+", parts.hostname or "")
-        whole = parts.scheme in ("http", "https") and host is not None and (parts.port is None or parts.port > 0)
-    except ValueError:
-        whole = False
-    if not whole:
-        raise ValueError("an address looks like http://localhost:8000/v1")
-    if parts.username is not None or parts.query or parts.fragment:
-        raise ValueError("an address holds no user, password, query or fragment; keys come from the environment")
-    return address
 
 
 class Remote:

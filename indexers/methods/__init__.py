@@ -6,24 +6,17 @@ with the names of `Method` at its top level. A preset (`indexers.presets`) is a 
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import import_module
-from importlib.metadata import entry_points
-from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel
 
-from schemas.errors import UsageError
-from schemas.ids import nearest
+from schemas.registry import Registry
 
 if TYPE_CHECKING:
     from indexers.batch import Batch, RankStats
     from indexers.explain import Explanation
     from indexers.presets import Preset
     from indexers.scores import Scores
-
-_GROUP = "tagloom.methods"
 
 
 class Method(Protocol):
@@ -55,31 +48,5 @@ class Method(Protocol):
         ...
 
 
-@cache
-def _places() -> dict[str, str]:
-    places = {point.name: point.value for point in entry_points(group=_GROUP)}
-    ours = [m.name for m in iter_modules(__path__) if not m.name.startswith("_")]
-    return places | {name: f"{__name__}.{name}" for name in ours}
-
-
-def names() -> tuple[str, ...]:
-    """Return the names of all methods, sorted."""
-    return tuple(sorted(_places()))
-
-
-def load(name: str, where: str = "rank.define") -> Method:
-    """Return a method by name.
-
-    Args:
-        name: Its name.
-        where: Who names it, for the error.
-
-    Raises:
-        UsageError: There is none.
-    """
-    place = _places().get(name)
-    if place is None:
-        guess = nearest(name, names())
-        hint = f"Did you mean '{guess}'? " if guess else ""
-        raise UsageError(f"no method is called '{name}'", where=where, remedy=f"{hint}Methods: {', '.join(names())}.")
-    return cast("Method", import_module(place))
+METHODS: Registry[Method] = Registry(__name__, "method", "Methods", "rank.define", "tagloom.methods")
+names, load = METHODS.names, METHODS.load

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from pipelines import driver  # noqa: E402
+from pipelines.progress import Silent  # noqa: E402
 from schemas.config import RunConfig  # noqa: E402
 from tests.engines.stub_server import running  # noqa: E402
 
@@ -72,10 +73,7 @@ def extract(name: str, cases: int, interactions: int, delay: float, shards: int)
     write_cases(log, cases, interactions)
     seen: list[Spent] = []
 
-    class Watch:
-        def begin(self, stage: str, total: int, reused: int, unit: str) -> None: ...
-        def advance(self, pieces: int, rows: int) -> None: ...
-        def end(self, note: str = "") -> None: ...
+    class Watch(Silent):
         def measure(self, spent: Spent) -> None:
             seen[:] = [spent]
 

@@ -157,6 +157,7 @@ def test_identity_holds_what_replies_depend_on():
         ({"base_url": "ftp://host/hunter2"}, "an address looks like"),
         ({"base_url": "http://ho st/hunter2"}, "an address looks like"),
         ({"base_url": "http://host:99999/hunter2"}, "an address looks like"),
+        ({"base_url": "http://host:0/hunter2"}, "an address looks like"),
         ({"extra_body": {"model": "hunter2"}}, "model cannot be set here"),
         ({"key": "hunter2"}, "no option 'key'"),
         ({"concurrency": 0}, "greater than or equal to 1"),

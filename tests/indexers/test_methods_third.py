@@ -3,6 +3,7 @@
 import pytest
 
 from indexers import methods, presets
+from schemas import registry
 from schemas.errors import ConfigError, UsageError
 from tests.indexers.drawn import Case, batch, preset, scored
 
@@ -36,9 +37,9 @@ def installed(tmp_path, monkeypatch):
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: their-method\nVersion: 1.0\n")
     (facts / "entry_points.txt").write_text("[tagloom.methods]\nlatest = their_method\nbm25 = their_method\n")
     monkeypatch.syspath_prepend(tmp_path)
-    methods._places.cache_clear()
+    registry.theirs.cache_clear()
     yield
-    methods._places.cache_clear()
+    registry.theirs.cache_clear()
 
 
 def test_a_method_by_entry_point(installed):

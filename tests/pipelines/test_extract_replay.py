@@ -3,17 +3,15 @@
 import json
 import sys
 import types
-from importlib.metadata import EntryPoint
 
 import pyarrow.compute as pc
 import pytest
 
 from pipelines import extract
 from pipelines.store import Store
-from schemas import tables
+from schemas import registry, tables
 from schemas.errors import ConfigError, UsageError
 from tests.pipelines.corpora import configure, run, session, write_lines
-from transforms import extractors
 from transforms.extractors import Filled, lexical
 
 EXTRACT = ("extract",)
@@ -127,8 +125,8 @@ def plugin(monkeypatch):
     module.make = lambda options: Maker()
     module.tasks = lambda options: {"triples": options}
     monkeypatch.setitem(sys.modules, "triple_plugin", module)
-    point = EntryPoint("mine", "triple_plugin", extractors.GROUP)
-    monkeypatch.setattr(extractors, "entry_points", lambda group: [point])
+    named = {"tagloom.extractors": {"mine": "triple_plugin"}}
+    monkeypatch.setattr(registry, "theirs", lambda group: named.get(group, {}))
     extract._extractor.cache_clear()
     return module
 

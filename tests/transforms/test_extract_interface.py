@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import sys
 import types
-from importlib.metadata import EntryPoint
 
 import pytest
 
+from schemas import registry
 from schemas.errors import ConfigError, MissingDependencyError, UsageError
 from transforms import extractors
 
@@ -46,8 +46,8 @@ def test_fingerprint_parts_hold_the_whole_options():
 
 def _plugin(monkeypatch, module):
     monkeypatch.setitem(sys.modules, "some_plugin", module)
-    point = EntryPoint("mine", "some_plugin", extractors.GROUP)
-    monkeypatch.setattr(extractors, "entry_points", lambda group: [point] if group == extractors.GROUP else [])
+    named = {"tagloom.extractors": {"mine": "some_plugin"}}
+    monkeypatch.setattr(registry, "theirs", lambda group: named.get(group, {}))
 
 
 def test_third_parties(monkeypatch):
@@ -67,8 +67,7 @@ def test_third_party_module_that_is_no_extractor(monkeypatch):
 
 
 def test_third_party_module_that_lacks_a_library(monkeypatch):
-    point = EntryPoint("mine", "no_such_library_here", extractors.GROUP)
-    monkeypatch.setattr(extractors, "entry_points", lambda group: [point])
+    monkeypatch.setattr(registry, "theirs", lambda group: {"mine": "no_such_library_here"})
     with pytest.raises(MissingDependencyError, match="no_such_library_here"):
         extractors.load("mine")
 

@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from schemas.errors import ConfigError, SchemaError
 from schemas.tables import NOTE_FIELDS
-from tests.transforms.graph_tools import check, edges_of, inputs, merges_of, nodes_of, texts_of, unmerged
+from tests.transforms.graph_tools import check, edges_of, embedded, inputs, merges_of, nodes_of, texts_of, unmerged
 from transforms import graphs
 from transforms.graphs import concept
 
 
 def build(*rows, given=None, **options):
     made = inputs(*rows, **(given or {}))
-    built = concept.build(made, concept.Options(**options))
+    built = concept.build(made, concept.Options(**options), embedded)
     check(built, made)
     return built
 
@@ -90,6 +90,35 @@ def test_without_merging_every_form_stays_and_merges_lead_back_to_it():
     assert {"home_town", "home_towns", "Home towns"} <= set(nodes_of(apart, "concept"))
     keys = {(case, key) for case, kind, key in nodes_of(apart) if kind == "concept"}
     assert keys == unmerged(build(*ROWS, given=GIVEN), "concept")
+
+
+def test_vectors_merge_what_spelling_leaves():
+    given = {"concepts": [("u", "i0", ["home_plans"]), ("u", "i1", ["house/plan", "home_plan"]), ("u", "i2", ["home"])]}
+    assert nodes_of(build(*ROWS, given=given), "concept") == ["home_plan", "house/plan", "home"]
+    built = build(*ROWS, given=given, merge_cosine=0.9)
+    assert nodes_of(built, "concept") == ["home_plan", "home"]
+    assert merges_of(built) == [
+        ("concept", "home_plans", "home_plan", "plural"),
+        ("concept", "house/plan", "home_plan", "vector"),
+    ]
+    assert [(s, t) for _, s, t, _, _ in edges_of(built, "has_concept")] == [
+        ("i0", "home_plan"),
+        ("i1", "home_plan"),
+        ("i2", "home"),
+    ]
+    # Vectors alone: the plural, which the hand-made vectors tell apart, stays.
+    alone = build(*ROWS, given=given, merge="none", merge_cosine=0.9)
+    assert merges_of(alone) == [("concept", "house/plan", "home_plan", "vector")]
+    # Another case has nothing to do with it.
+    apart = {"concepts": [("u", "i0", ["home_plan"]), ("v", "i0", ["house_plan"])]}
+    assert merges_of(build(*ROWS, given=apart, merge_cosine=0.9)) == []
+
+
+def test_vectors_that_nobody_gives_are_missed():
+    made = inputs(*ROWS, **GIVEN)
+    assert merges_of(concept.build(made, concept.Options()))
+    with pytest.raises(SchemaError, match="needs vectors"):
+        concept.build(made, concept.Options(merge_cosine=0.9))
 
 
 def test_next_can_stay_within_sessions():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.transforms.graph_tools import check, edges_of, inputs, merges_of, nodes_of, texts_of, unmerged
+from tests.transforms.graph_tools import check, edges_of, embedded, inputs, merges_of, nodes_of, texts_of, unmerged
 from transforms import graphs
 from transforms.graphs import entity
 
@@ -29,7 +29,7 @@ GIVEN = {
 
 def build(*rows, given=None, **options):
     made = inputs(*rows, **(given or {}))
-    built = entity.build(made, entity.Options(**options))
+    built = entity.build(made, entity.Options(**options), embedded)
     check(built, made)
     return built
 
@@ -76,6 +76,28 @@ def test_without_merging_every_title_stays_and_merges_lead_back_to_it():
     keys = {(case, key) for case, kind, key in nodes_of(apart) if kind == "entity"}
     assert ("u", "ANN") in keys
     assert keys == unmerged(build(*ROWS, given=GIVEN), "entity")
+
+
+def test_vectors_merge_titles_and_no_people():
+    given = {
+        "entities": [
+            ("u", "i0", "home plan", "topic", [], "user"),
+            ("u", "i1", "house plan", "topic", ["colour: red"], "user"),
+            ("u", "i0", "Ann Home", "person", [], "user"),
+            ("u", "i1", "Ann House", "person", [], "user"),
+        ]
+    }
+    built = build(*ROWS, given=given, merge_cosine=0.9)
+    assert nodes_of(built, "entity") == ["home plan", "Ann Home", "Ann House"]
+    assert texts_of(built, "entity")["home plan"] == "home plan (topic); colour: red"
+    assert merges_of(built) == [("entity", "house plan", "home plan", "vector")]
+    # So do tags that stand in.
+    tags = build(
+        ("u", "i0", {"what": ["home/plan"], "who": ["ann_home"]}),
+        ("u", "i1", {"what": ["house/plan"], "who": ["ann_house"]}),
+        merge_cosine=0.9,
+    )
+    assert merges_of(tags) == [("entity", "house/plan", "home/plan", "vector")]
 
 
 def test_relations_alone_make_entities_and_lead_to_no_node_of_their_own():

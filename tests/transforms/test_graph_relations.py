@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.transforms.graph_tools import check, edges_of, inputs, merges_of, nodes_of, texts_of, unmerged
+from tests.transforms.graph_tools import check, edges_of, embedded, inputs, merges_of, nodes_of, texts_of, unmerged
 from transforms import graphs, synth_words
 from transforms.graphs import relations
 from transforms.graphs._tellings import Telling, find
@@ -13,7 +13,7 @@ from transforms.graphs._tellings import Telling, find
 
 def build(*rows, given=None, **options):
     made = inputs(*rows, **(given or {}))
-    built = relations.build(made, relations.Options(**options))
+    built = relations.build(made, relations.Options(**options), embedded)
     check(built, made)
     return built
 
@@ -73,6 +73,22 @@ def test_a_ground_truth_by_hand():
     ]
     assert merges_of(built) == [("place", "copper hall", "Copper Hall", "case")]
     assert set(texts_of(built, "person")) == {"Ann Lee", "Bob"}
+
+
+def test_vectors_merge_places_and_things_and_no_people():
+    pairs = [("i0", "Ann Home", "person"), ("i1", "Ann House", "person"), ("i0", "home bar", "place")]
+    pairs += [("i1", "house bar", "place"), ("i0", "home sign", "thing"), ("i1", "house sign", "thing")]
+    given = {"entities": [("u", at, title, kind, [], "user") for at, title, kind in pairs]}
+    built = build(*ROWS, given=given, merge_cosine=0.9)
+    assert merges_of(built) == [
+        ("place", "house bar", "home bar", "vector"),
+        ("thing", "house sign", "home sign", "vector"),
+    ]
+    assert nodes_of(built, "person") == ["Ann Home", "Ann House"]
+    assert ("bridge_venue", "i0", "i1", 1, "i1") in edges_of(built)
+    made = inputs(*ROWS, **given)
+    exact = graphs.load("oracle").build(made, relations.Options(merge_cosine=0.9), embedded)
+    assert merges_of(exact) == merges_of(built)
 
 
 def test_notes_and_what_users_say_give_the_same_graph():

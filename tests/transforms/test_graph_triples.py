@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.transforms.graph_tools import check, edges_of, inputs, merges_of, nodes_of, texts_of, unmerged
+from tests.transforms.graph_tools import check, edges_of, embedded, inputs, merges_of, nodes_of, texts_of, unmerged
 from transforms import graphs
 from transforms.graphs import triples
 
@@ -22,9 +22,21 @@ GIVEN = {
 
 def build(*rows, given=None, **options):
     made = inputs(*rows, **(given or {}))
-    built = triples.build(made, triples.Options(**options))
+    built = triples.build(made, triples.Options(**options), embedded)
     check(built, made)
     return built
+
+
+def test_vectors_merge_phrases_and_so_triples():
+    given = {"triples": [("u", "i0", "home plan", "is", "ready"), ("u", "i1", "house plan", "is", "ready")]}
+    built = build(*ROWS, given=given, merge_cosine=0.9)
+    assert merges_of(built) == [
+        ("phrase", "house plan", "home plan", "vector"),
+        ("triple", "house plan | is | ready", "home plan | is | ready", "vector"),
+    ]
+    assert ("relation", "home plan", "ready", 2, "i0") in edges_of(built)
+    tags = build(("u", "i0", {"what": ["home/plan"]}), ("u", "i1", {"what": ["house/plan"]}), merge_cosine=0.9)
+    assert nodes_of(tags, "phrase") == ["home/plan"]
 
 
 def test_small_case_by_hand():

@@ -7,21 +7,15 @@ requests; what is asked, what a reply means and where replies are kept is no con
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import entry_points
-from pkgutil import iter_modules
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from schemas.errors import MissingDependencyError, TagloomError, UsageError
-from schemas.ids import nearest
+from schemas.errors import MissingDependencyError, TagloomError
 from schemas.options import checked
-
-GROUP = "tagloom.engines"
+from schemas.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,33 +162,8 @@ class Module(Protocol):
         ...
 
 
-@cache
-def _places() -> dict[str, str]:
-    """Return the module of every engine by name; our own win over those of other distributions."""
-    places = {point.name: point.value for point in entry_points(group=GROUP)}
-    ours = [m.name for m in iter_modules(__path__) if not m.name.startswith("_")]
-    return places | {name: f"{__name__}.{name}" for name in ours}
-
-
-def names() -> tuple[str, ...]:
-    """Return the names of all engines, in order."""
-    return tuple(sorted(_places()))
-
-
-def load(name: str) -> Module:
-    """Return the module of an engine; the libraries that it needs load when it starts.
-
-    Raises:
-        UsageError: No engine has that name.
-    """
-    place = _places().get(name)
-    if place is None:
-        close = nearest(name, names())
-        hint = f"Did you mean '{close}'? " if close else ""
-        raise UsageError(
-            f"no engine is called '{name}'", where="extract.extractor", remedy=f"{hint}Engines: {', '.join(names())}."
-        )
-    return cast("Module", importlib.import_module(place))
+ENGINES: Registry[Module] = Registry(__name__, "engine", "Engines", "extract.extractor", "tagloom.engines")
+names, load = ENGINES.names, ENGINES.load
 
 
 def options_of(module: Module, options: Mapping[str, Any]) -> BaseModel:

@@ -6,9 +6,7 @@ Retries follow Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog,
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import re
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -30,6 +28,7 @@ from transforms.engines import (
     missing_library,
 )
 from transforms.engines._chat import Bodies, Dialect, Fault, adapted, excerpt, read
+from transforms.engines._endpoint import PUBLIC, Address, base_of, bounded, key_of, session
 from transforms.engines._estimate import tokens
 from transforms.engines._pace import Gate, Health, Strikes
 
@@ -40,7 +39,6 @@ BODY_LIMIT = 8 << 20
 """Bytes of an answer at most."""
 
 _PROBE_SECONDS = 5.0
-_PUBLIC = "https://api.openai.com/v1"
 _KEPT = "Finished replies are kept; run the same command again"
 _OURS = {
     *("model", "messages", "temperature", "seed", "max_tokens", "max_completion_tokens"),
@@ -53,8 +51,8 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    base_url: str | None = Field(
-        None, description=f"Address before /chat/completions; none takes OPENAI_BASE_URL, else {_PUBLIC}"
+    base_url: Address | None = Field(
+        None, description=f"Address before /chat/completions; none takes OPENAI_BASE_URL, else {PUBLIC}"
     )
     key_env: str = Field(
         "OPENAI_API_KEY", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="Environment variable that holds the key"
@@ -70,11 +68,6 @@ class Options(BaseModel):
     extra_body: dict[str, Any] = Field(
         default_factory=dict, description="Further fields of each request, such as chat_template_kwargs"
     )
-
-    @field_validator("base_url")
-    @classmethod
-    def _address(cls, value: str | None) -> str | None:
-        return value if value is None else _checked(value)
 
     @field_validator("extra_body")
     @classmethod
@@ -118,34 +111,12 @@ async def start(model: str | None, options: Options) -> Chat:
         MissingDependencyError: aiohttp is not installed.
     """
     try:
-        import aiohttp
+        import aiohttp  # noqa: F401
     except ModuleNotFoundError as error:
         raise missing_library(NAME, error, "pip install aiohttp") from error
-    name = _named(model)
-    base = options.base_url
-    if base is None:
-        try:
-            base = _checked(os.environ.get("OPENAI_BASE_URL") or _PUBLIC)
-        except ValueError as error:
-            raise ConfigError(str(error), where="OPENAI_BASE_URL") from None
-    headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "tagloom"}
-    key = os.environ.get(options.key_env, "").strip()
-    if key:
-        if not re.fullmatch(r"[\x21-\x7e]+", key):
-            raise EngineError(
-                "the key holds characters that no key has",
-                where=options.key_env,
-                remedy="Set it again, without quotes.",
-            )
-        headers["Authorization"] = f"Bearer {key}"
-    session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=options.concurrency + 1),
-        timeout=aiohttp.ClientTimeout(total=options.timeout),
-        headers=headers,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        raise_for_status=False,
-    )
-    return Chat(session, base.rstrip("/"), key, name, options)
+    name, base = _named(model), base_of(options.base_url)
+    key = key_of(options.key_env, EngineError)
+    return Chat(session(key, options.concurrency, options.timeout), base, key, name, options)
 
 
 def _named(model: str | None) -> str:
@@ -156,21 +127,6 @@ def _named(model: str | None) -> str:
             remedy="Example: --set extract.model=gpt-4o-mini, or the name that the endpoint's /v1/models gives.",
         )
     return model
-
-
-def _checked(address: str) -> str:
-    try:
-        parts = urlsplit(address)
-        whole = (
-            parts.scheme in ("http", "https") and re.fullmatch(r"[\w.:-]+", parts.hostname or "") and (parts.port or 1)
-        )
-    except ValueError:
-        whole = False
-    if not whole:
-        raise ValueError("an address looks like http://localhost:8000/v1")
-    if parts.username is not None or parts.query or parts.fragment:
-        raise ValueError("an address holds no user, password, query or fragment; keys come from the environment")
-    return address
 
 
 class Chat:
@@ -251,7 +207,7 @@ class Chat:
 
         try:
             async with self._session.post(self._url, data=body, allow_redirects=False) as response:
-                raw = await _bounded(response)
+                raw = await bounded(response, BODY_LIMIT)
                 if raw is None:
                     return Fault("passing", f"an answer of more than {BODY_LIMIT >> 20} MB", "body")
                 return read(response.status, response.headers, raw, time.time(), self.count)
@@ -361,18 +317,7 @@ class Chat:
 
         try:
             async with self._session.get(f"{self._base}/models", allow_redirects=False) as response:
-                raw = await _bounded(response)
+                raw = await bounded(response, BODY_LIMIT)
                 return [excerpt(str(item["id"])) for item in orjson.loads(raw or b"{}")["data"]]
         except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError):
             return []
-
-
-async def _bounded(response: Any) -> bytes | None:
-    """Return the whole body; None when it is above the limit."""
-    parts, size = [], 0
-    async for part in response.content.iter_any():
-        size += len(part)
-        if size > BODY_LIMIT:
-            return None
-        parts.append(part)
-    return b"".join(parts)

@@ -8,22 +8,18 @@ makes more than notes has those of `TaskModule` as well.
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel
 
-from schemas.errors import ConfigError, MissingDependencyError, UsageError
-from schemas.ids import nearest
+from schemas.errors import ConfigError, MissingDependencyError
 from schemas.options import checked
+from schemas.registry import Registry
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-GROUP = "tagloom.extractors"
 
 NOTES = "notes"
 """The task that every extractor does."""
@@ -116,13 +112,8 @@ class TaskModule(Module, Protocol):
         ...
 
 
-def names() -> list[str]:
-    """Return the names of all extractors, in order."""
-    return sorted(set(_own()) | {point.name for point in entry_points(group=GROUP)})
-
-
-def _own() -> list[str]:
-    return [m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")]
+EXTRACTORS: Registry[Module] = Registry(__name__, "extractor", "Extractors", "extract.extractor", "tagloom.extractors")
+names = EXTRACTORS.names
 
 
 def load(name: str) -> Module:
@@ -133,19 +124,7 @@ def load(name: str) -> Module:
         MissingDependencyError: The module needs a library that is not installed.
         ConfigError: A third party's module lacks one of the names that an extractor needs.
     """
-    if name in _own():
-        target = f"{__name__}.{name}"
-    else:
-        points = [point for point in entry_points(group=GROUP) if point.name == name]
-        if not points:
-            close = nearest(name, names())
-            hint = f"Did you mean '{close}'? " if close else ""
-            raise UsageError(
-                f"no extractor is called '{name}'",
-                where="extract.extractor",
-                remedy=f"{hint}Extractors: {', '.join(names())}.",
-            )
-        target = points[0].value
+    target = EXTRACTORS.place(name)
     try:
         module: Any = importlib.import_module(target)
     except ModuleNotFoundError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import importlib
 import io
-import pkgutil
 import re
 import zlib
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import zstandard
 
 from schemas.errors import InputError
 from schemas.ids import nearest
+from schemas.registry import ours
 from transforms.formats import _parquet
 from transforms.records import ReadContext, Reader, Record, Reject, Unit
 from transforms.text import text_stream
@@ -34,10 +34,9 @@ _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 def _own() -> dict[str, Reader]:
     found: dict[str, Reader] = {}
-    for module in sorted(info.name for info in pkgutil.iter_modules(__path__)):
-        if not module.startswith("_"):
-            reader = cast(Reader, importlib.import_module(f"{__name__}.{module}"))
-            found[reader.NAME] = reader
+    for module in ours(__name__):
+        reader = cast(Reader, importlib.import_module(f"{__name__}.{module}"))
+        found[reader.NAME] = reader
     return found
 
 

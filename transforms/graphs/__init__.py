@@ -7,21 +7,16 @@ with the names of `GraphKind` at its top level; adding a module adds a kind.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from importlib import import_module
-from importlib.metadata import entry_points
-from pkgutil import iter_modules
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
-from schemas.errors import ConfigError, UsageError
+from schemas.errors import ConfigError
 from schemas.ids import nearest
+from schemas.registry import Registry
 from transforms.graphs._assembly import Embed
 from transforms.graphs._built import Built
-
-_GROUP = "tagloom.graphs"
 
 
 class GraphKind(Protocol):
@@ -58,35 +53,8 @@ class MergingKind(GraphKind, Protocol):
         ...
 
 
-@cache
-def _places() -> dict[str, str]:
-    """Return the module of every kind by name; our own win over those of other distributions."""
-    places = {point.name: point.value for point in entry_points(group=_GROUP)}
-    ours = [m.name for m in iter_modules(__path__) if not m.name.startswith("_")]
-    return places | {name: f"{__name__}.{name}" for name in ours}
-
-
-def names() -> tuple[str, ...]:
-    """Return the names of all graph kinds, sorted."""
-    return tuple(sorted(_places()))
-
-
-def load(name: str, where: str = "graph.kinds") -> GraphKind:
-    """Return the graph kind of that name.
-
-    Args:
-        name: Its name.
-        where: Who names it, for the error.
-
-    Raises:
-        UsageError: There is none.
-    """
-    place = _places().get(name)
-    if place is None:
-        guess = nearest(name, names())
-        hint = f"Did you mean '{guess}'? " if guess else ""
-        raise UsageError(f"no graph kind is called '{name}'", where=where, remedy=f"{hint}Kinds: {', '.join(names())}.")
-    return cast("GraphKind", import_module(place))
+KINDS: Registry[GraphKind] = Registry(__name__, "graph kind", "Kinds", "graph.kinds", "tagloom.graphs")
+names, load = KINDS.names, KINDS.load
 
 
 def parse_options(kind: GraphKind, options: Mapping[str, Any]) -> BaseModel:

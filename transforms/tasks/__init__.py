@@ -10,16 +10,13 @@ tables of their own.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pkgutil import iter_modules
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from schemas.errors import UsageError
-from schemas.ids import nearest
+from schemas.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,24 +126,8 @@ class Task(Asked, Protocol):
         ...
 
 
-def names() -> tuple[str, ...]:
-    """Return the names of all tasks, in order."""
-    return tuple(sorted(m.name for m in iter_modules(__path__) if not m.name.startswith("_") and not m.ispkg))
-
-
-def load(name: str) -> Task:
-    """Return a task by name.
-
-    Raises:
-        UsageError: There is none.
-    """
-    if name not in names():
-        close = nearest(name, names())
-        hint = f"Did you mean '{close}'? " if close else ""
-        raise UsageError(
-            f"no task is called '{name}'", where="extract.tasks", remedy=f"{hint}Tasks: {', '.join(names())}."
-        )
-    return cast("Task", importlib.import_module(f"{__name__}.{name}"))
+TASKS: Registry[Task] = Registry(__name__, "task", "Tasks", "extract.tasks")
+names, load = TASKS.names, TASKS.load
 
 
 def asked(name: str) -> Asked:
