@@ -93,20 +93,22 @@ Record = Session | Question | Reject
 
 @dataclass(slots=True)
 class ReadContext:
-    """What a reader is told, and where it counts its repairs."""
+    """What a reader is told, and where it counts its repairs. `names` by id are those of files beside the source."""
 
     source: str
     timezone: tzinfo
     repairs: Counter[str] = field(default_factory=Counter)
+    names: dict[str, str] = field(default_factory=dict)
 
 
 class Reader(Protocol):
     """A format: one module in `transforms.formats` with these names at its top level.
 
-    Two more may be there. ``PLACE``, a regular expression without anchors, matches the end of the paths of files whose
+    More may be there. ``PLACE``, a regular expression without anchors, matches the end of the paths of files whose
     names say nothing by themselves, with the folders that the reader goes by: sources are then called by at least that
     much. ``PARQUET = True`` makes the reader see Parquet files too: `sniff` is then shown ``PAR1`` and the paths of
-    the columns, one a line, and `read` gets a seekable stream.
+    the columns, one a line, and `read` gets a seekable stream. ``BESIDE``, with ``PLACE``, lists the names of files in
+    the folder above that of a source, from which ``names(stream)`` reads names by id for `ReadContext.names`.
     """
 
     NAME: str

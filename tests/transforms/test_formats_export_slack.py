@@ -1,12 +1,15 @@
 """Slack exports: one small sample for every quirk that they are known for."""
 
+import gzip
+import io
+import json
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from tests.transforms.exports import SLACK, read, said
-from transforms.formats import place
+from transforms.formats import beside, names, place, read_source
 from transforms.formats._slack_text import message_text, resolved
 
 
@@ -79,6 +82,60 @@ def test_names():
         *[("user", "ann"), ("user", "ann"), ("user", "Bob Ray"), ("user", "U3")],
         *[("assistant", "Deploys"), ("assistant", "GitHub"), ("assistant", "B3"), ("user", None)],
     ]
+
+
+BESIDE = [
+    {"id": "U1", "name": "annl", "real_name": "A. Lee", "profile": {"real_name": " Ann Lee ", "display_name": "ann"}},
+    {"id": "U2", "name": "bob", "real_name": "B. Ray", "profile": {"real_name": "", "display_name": "Bobby"}},
+    {"id": "U3", "name": "cy", "real_name": "Cy Dee", "profile": {"real_name": "", "display_name": ""}},
+    {"id": "U4", "name": "dot", "profile": None},
+    {"id": "U5", "name": "deploys", "is_bot": True, "profile": {"real_name": "Deploys", "bot_id": "B5"}},
+    {"id": "U6", "name": "", "profile": {"real_name": None}},
+    {"id": "", "name": "x"},
+    {"name": "y"},
+    ["U7"],
+    {"id": "U8", "name": "eve"},
+]
+
+
+def test_names_that_the_files_beside_the_channels_tell():
+    told = {"U1": "Ann Lee", "U2": "Bobby", "U3": "Cy Dee", "U4": "dot", "U5": "Deploys", "B5": "Deploys", "U8": "eve"}
+    raw = json.dumps(BESIDE).encode()
+    for data in (raw, b"\xef\xbb\xbf" + raw, gzip.compress(raw)):
+        assert names(io.BytesIO(data), "/data/acme/users.json") == told
+    # What is cut loses its end.
+    cut = raw[: raw.index(b'"U4"')]
+    assert names(io.BytesIO(cut), "users.json") == {key: told[key] for key in ("U1", "U2", "U3")}
+    channels = b'[{"id": "C1", "name": "general", "members": ["U1"]}]'
+    assert names(io.BytesIO(channels), "zip://acme/channels.json::file:///acme.zip") == {"C1": "general"}
+    assert names(io.BytesIO(raw), "people.json") == {}
+
+
+def test_files_beside_are_looked_for_in_the_folder_above_a_day():
+    five = ["users.json", "org_users.json", "channels.json", "groups.json", "mpims.json"]
+    assert list(beside("general/2024-01-01.json")) == five
+    assert list(beside("s3://b/acme/general/2024-01-01.json.gz")) == [f"s3://b/acme/{name}" for name in five]
+    assert beside("acme/users.json") == beside("2024-01-01.json") == beside("ann/conversations.json") == ()
+
+
+def test_names_from_beside_go_first_and_fill_what_a_day_does_not_tell():
+    data = [
+        post(0, "<@U1> <@U2|b> <@U9> <#C1> <#C2> <#C1|old>", user="U1", user_profile={"real_name": "Ann L"}),
+        post(1, "", user="U2", blocks=[{"type": "channel", "channel_id": "C1"}, {"type": "user", "user_id": "U2"}]),
+        post(2, user="U3", user_profile={"real_name": "Cy"}),
+        post(3, user=None, subtype="bot_message", bot_id="B5"),
+        post(4, user=None, subtype="bot_message", bot_id="B5", username="Nightly"),
+        post(5, user="U7"),
+    ]
+    told = {"U1": "Ann Lee", "U2": "Bobby", "B5": "Deploys", "C1": "general"}
+    stream = io.BytesIO(json.dumps(data).encode())
+    (session,) = read_source(stream, "c/2024-01-01.json", "auto", "auto", UTC, names=told).records
+    assert [(m.name, m.content) for m in session.messages] == [
+        ("Ann Lee", "@Ann Lee @b @U9 #general #C2 #old"),
+        ("Bobby", "#general@Bobby"),
+        *[("Cy", "hi"), ("Deploys", "hi"), ("Nightly", "hi"), ("U7", "hi")],
+    ]
+    assert told == {"U1": "Ann Lee", "U2": "Bobby", "B5": "Deploys", "C1": "general"}
 
 
 @pytest.mark.parametrize(

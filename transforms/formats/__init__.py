@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib
 import io
+import posixpath
 import re
 import zlib
 from collections.abc import Iterator
@@ -85,7 +86,7 @@ def detect(head: bytes, name: str) -> Reader:
     """
     if not head.strip():
         return READERS["tagloom"]
-    fitting = [reader for reader in readers().values() if reader.sniff(head, name)]
+    fitting = _fitting(head, name)
     if len(fitting) == 1:
         return fitting[0]
     if not fitting and b"".join(head.split()) == b"[]":
@@ -96,6 +97,46 @@ def detect(head: bytes, name: str) -> Reader:
     else:
         message = f"is of no known format (known: {known})"
     raise InputError(message, where=name, remedy="Name its format: --format NAME. docs/formats.md describes them.")
+
+
+def _fitting(head: bytes, name: str) -> list[Reader]:
+    return [reader for reader in readers().values() if reader.sniff(head, name)]
+
+
+def fits(stream: BinaryIO, name: str) -> bool:
+    """Tell from the first bytes of a file, as stored, whether `detect` would find a format for it, or too many.
+
+    Parquet files fit, since only their ends tell of what they are, and so do empty files and compressed ones that are
+    damaged from the beginning.
+    """
+    guarded = _Guarded(decompress(stream, name))
+    buffered = io.BufferedReader(guarded, 1 << 20)
+    if buffered.peek(4).startswith(_parquet.MAGIC):
+        return True
+    head = cast(io.BufferedReader, text_stream(cast(BinaryIO, buffered))[0]).peek(HEAD)[:HEAD]
+    return b"".join(head.split()) in (b"", b"[]") or bool(_fitting(head, name))
+
+
+def beside(path: str) -> tuple[str, ...]:
+    """Return where the files would lie that tell the names of what a file mentions.
+
+    Args:
+        path: Path or URI of the file.
+
+    Returns:
+        Paths in the folder above that of the file: of what `BESIDE` of a reader names, if its `PLACE` matches.
+    """
+    above = posixpath.dirname(posixpath.dirname(path))
+    fitting = (one for one in readers().values() if re.search(rf"(?:^|/)(?:{getattr(one, 'PLACE', '(?!)')})$", path))
+    return tuple(posixpath.join(above, name) for one in fitting for name in getattr(one, "BESIDE", ()))
+
+
+def names(stream: BinaryIO, path: str) -> dict[str, str]:
+    """Read the names by id that a file of those of `beside` tells; what is broken in it tells none."""
+    decoded = text_stream(cast(BinaryIO, io.BufferedReader(_Guarded(decompress(stream, path)), 1 << 20)))[0]
+    file = posixpath.basename(path.partition("::")[0])
+    telling = [one for one in readers().values() if file in getattr(one, "BESIDE", ())]
+    return telling[0].names(decoded) if telling else {}  # type: ignore[attr-defined]
 
 
 def place(path: str) -> str:
@@ -251,6 +292,7 @@ def read_source(
     unit: Literal["auto", "exchange", "message"],
     timezone: tzinfo,
     encoding: str = "auto",
+    names: dict[str, str] | None = None,
 ) -> Reading:
     """Open a source: decompress, decode, find the format, and stream its records.
 
@@ -263,6 +305,7 @@ def read_source(
         unit: Retrieval unit, or ``auto`` for the format's own.
         timezone: Zone of times that name none.
         encoding: Text encoding, or ``auto`` (see `transforms.text.text_stream`).
+        names: What files beside it tell (see `beside`).
 
     Raises:
         InputError: The format or the encoding is not known.
@@ -281,7 +324,7 @@ def read_source(
         reader = READERS["tagloom"] if format == "auto" else named(format)
     else:
         reader = detect(head, source) if format == "auto" else named(format)
-    context = ReadContext(source, timezone)
+    context = ReadContext(source, timezone, names=names or {})
     if encoding != "utf-8":
         context.repairs["transcoded_source"] += 1
     unreadable = ""

@@ -29,7 +29,7 @@ def message_text(record: Mapping[str, Any], names: Mapping[str, str]) -> str:
 
     Args:
         record: The message as parsed from JSON.
-        names: Names of users by id; other users stay under their ids.
+        names: Names of users and channels by id; others stay under their ids.
     """
     text = record.get("text")
     said = resolved(text, names) if isinstance(text, str) else ""
@@ -59,7 +59,7 @@ def _shown(target: str, label: str, names: Mapping[str, str]) -> str:
     if kind == "@":
         return f"@{label or names.get(key, key)}"
     if kind == "#":
-        return f"#{label or key}"
+        return f"#{label or names.get(key, key)}"
     if kind == "!":
         return label or f"@{key.partition('^')[0]}"
     if not label or _BARE.sub("", label) == _BARE.sub("", target):
@@ -99,6 +99,8 @@ def _leaf(node: dict[str, Any], names: Mapping[str, str]) -> str | None:
         return f"@{names.get(key, key)}"
     field, mark = _SHORT.get(str(kind), ("", ""))
     value = node.get(field)
+    if kind == "channel" and isinstance(value, str):
+        value = names.get(value, value)
     return mark.format(value) if isinstance(value, str) else None
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import ChainMap
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, BinaryIO
 
 from transforms.formats._cases import case_name, parted
@@ -20,6 +21,7 @@ NAME = "slack"
 VERSION = 1
 UNIT: Unit = "message"
 PLACE = r"[^/]+/\d{4}-\d{2}-\d{2}\.json(?:\.gz|\.zst)?"
+BESIDE = ("users.json", "org_users.json", "channels.json", "groups.json", "mpims.json")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TIME = re.compile(rb'"ts"\s*:\s*"\d{9,12}(?:\.\d{1,9})?"')
 _BESIDE = frozenset(
@@ -63,11 +65,12 @@ def sniff(head: bytes, name: str) -> bool:
 def read(stream: BinaryIO, context: ReadContext) -> Iterator[Record]:
     """Yield the sessions of a file: of each day, and of each thread on it; offsets are bytes.
 
-    The file is held whole, since a name may be told by a later message; it is one day of one channel.
+    The file is held whole, since a name may be told by a later message; it is one day of one channel. Names that files
+    beside the channels tell go before those in the messages, so that people are called the same on all days.
     """
     beside = parted(context.source)[1] in _BESIDE
     posts: list[_Post] = []
-    names: dict[str, str] = {}
+    here: dict[str, str] = {}
     for piece in array_elements(stream):
         try:
             record = load_object(piece, context)
@@ -79,15 +82,39 @@ def read(stream: BinaryIO, context: ReadContext) -> Iterator[Record]:
             yield reject(fault, piece.data, piece.offset)
             continue
         user = record.get("user")
-        if isinstance(user, str) and (name := _profile_name(record)):
-            names.setdefault(user, name)
+        if isinstance(user, str) and (name := _first(record.get("user_profile"), _NAMES)):
+            here.setdefault(user, name)
+    known = ChainMap(context.names, here)
     grouped: dict[str, list[_Post]] = {}
     for post in sorted(posts, key=lambda post: post.at):
         grouped.setdefault(post.session_id, []).append(post)
     case_id = case_name(context.source, _DAY.pattern)
     for session_id, members in grouped.items():
-        messages = [made for post in members if (made := _message(post, names, context))]
+        messages = [made for post in members if (made := _message(post, known, context))]
         yield Session(case_id, session_id, messages, members[0].at, None, members[0].offset)
+
+
+def names(stream: BinaryIO) -> dict[str, str]:
+    """Read the names of users, of the bots among them and of channels by id, from a file that lies beside the channels.
+
+    A user is called by the real name, or else the display name, or else the handle. Broken entries tell nothing.
+    """
+    told: dict[str, str] = {}
+    scratch = ReadContext("", UTC)
+    for piece in array_elements(stream):
+        try:
+            record = load_object(piece, scratch)
+            key = identifier(record, "id")
+        except FieldError:
+            continue
+        profile = record.get("profile")
+        name = _first(profile, _NAMES) or _first(record, _NAMES)
+        if name:
+            told[key] = name
+            bot = profile.get("bot_id") if isinstance(profile, dict) else None
+            if isinstance(bot, str) and bot:
+                told.setdefault(bot, name)
+    return told
 
 
 def _post(record: dict[str, Any], context: ReadContext, offset: int) -> _Post:
@@ -106,17 +133,16 @@ def _post(record: dict[str, Any], context: ReadContext, offset: int) -> _Post:
     return _Post(record, key, at, session_id, offset)
 
 
-def _profile_name(record: dict[str, Any]) -> str:
-    profile = record.get("user_profile")
-    found = [profile.get(key) for key in _NAMES] if isinstance(profile, dict) else []
+def _first(told: Any, keys: tuple[str, ...]) -> str:
+    found = [told.get(key) for key in keys] if isinstance(told, dict) else []
     return next((name.strip() for name in found if isinstance(name, str) and name.strip()), "")
 
 
-def _message(post: _Post, names: dict[str, str], context: ReadContext) -> Message | None:
+def _message(post: _Post, known: Mapping[str, str], context: ReadContext) -> Message | None:
     record = post.record
     subtype = record.get("subtype")
     subtype = subtype if isinstance(subtype, str) else ""
-    text = message_text(record, names)
+    text = message_text(record, known)
     if subtype == "tombstone":
         context.repairs["deleted_message"] += 1
         text = "[deleted]"
@@ -130,10 +156,12 @@ def _message(post: _Post, names: dict[str, str], context: ReadContext) -> Messag
         return Message("system", text, None, post.at, post.key)
     user, bot = record.get("user"), record.get("bot_profile")
     user = user if isinstance(user, str) else ""
+    automatic = subtype == "bot_message" or isinstance(record.get("bot_id"), str)
     told = (
-        *(_profile_name(record), names.get(user), record.get("username")),
-        *(bot.get("name") if isinstance(bot, dict) else None, user, record.get("bot_id")),
+        *(context.names.get(user), _first(record.get("user_profile"), _NAMES), known.get(user)),
+        *(record.get("username"), bot.get("name") if isinstance(bot, dict) else None),
+        *(context.names.get(record["bot_id"]) if isinstance(record.get("bot_id"), str) else None, user),
+        record.get("bot_id"),
     )
     name = next((one for one in told if isinstance(one, str) and one), None)
-    automatic = subtype == "bot_message" or isinstance(record.get("bot_id"), str)
     return Message("assistant" if automatic else "user", text, name, post.at, post.key)
