@@ -30,13 +30,22 @@ def source_manifest(storage: Storage, key: str) -> dict[str, Any]:
     Raises:
         StoreError: It was not read to its end.
     """
-    found: dict[str, Any] = storage.read_json(f"fragments/{key}/manifest.json")
+    path = f"fragments/{key}/manifest.json"
+    if path not in storage.known:
+        storage.known[path] = storage.read_json(path)
+    found: dict[str, Any] = storage.known[path]
     return found
 
 
 def was_read(storage: Storage, key: str) -> bool:
     """Tell whether a source was read to its end."""
-    return storage.exists(f"fragments/{key}/manifest.json")
+    path = f"fragments/{key}/manifest.json"
+    if path in storage.known:
+        return True
+    found = storage.find_json(path)
+    if found is not None:
+        storage.known[path] = found
+    return found is not None
 
 
 def fragment_name(group: int, table: str) -> str:

@@ -15,6 +15,9 @@ from pipelines.storage import is_temporary
 from pipelines.store import Store, units_of
 from schemas.errors import UsageError
 
+ABANDONED = 86_400.0
+"""Age in seconds of an upload in several pieces at which nobody can be at work on it any more."""
+
 
 @dataclass(frozen=True)
 class Swept:
@@ -24,11 +27,13 @@ class Swept:
         files: Relative paths, in order.
         bytes: Their size in all.
         kept: Files that stay.
+        uploads: Uploads in several pieces that were begun `ABANDONED` seconds ago or earlier and never finished (S3).
     """
 
     files: tuple[str, ...]
     bytes: int
     kept: int
+    uploads: int = 0
 
 
 def live_files(store: Store, heads: Mapping[str, Mapping[str, Any]]) -> set[str]:
@@ -92,11 +97,12 @@ def gc(
         live = live_files(store, rest)
         asked = live_journals(store, rest) if journal else set()
         if drop and not dry_run:
-            store.storage.write_json("heads.json", rest)
+            held.check()
+            store.move_heads({}, drop)
         doomed, size, kept = [], 0, 0
         for path, bytes_ in store.storage.walk():
-            managed = path.startswith(("tables/", "fragments/", "manifests/", "repairs/"))
-            beside = path.startswith(("corpus.json.", "heads.json.", "lock.json.")) and is_temporary(path)
+            managed = path.startswith(("tables/", "fragments/", "manifests/", "repairs/", "runs/aside/"))
+            beside = path.startswith(("corpus.json.", "heads.json.", "lock.json.", "runs/")) and is_temporary(path)
             reply = path.startswith(f"{JOURNAL}/")
             unasked = reply and (is_temporary(path) or (journal and path.split("/")[2] not in asked))
             if (managed or beside or unasked) and path not in live:
@@ -109,4 +115,5 @@ def gc(
             # Manifests go first: one that names removed files would be taken for finished work.
             for path in sorted(doomed, key=lambda name: not name.endswith(".json")):
                 store.storage.remove(path)
-    return Swept(tuple(doomed), size, kept)
+        uploads = store.storage.sweep_uploads(ABANDONED, dry_run=dry_run)
+    return Swept(tuple(doomed), size, kept, uploads)

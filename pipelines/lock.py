@@ -1,12 +1,16 @@
 """One writer at a time on a corpus.
 
 On a disk the lock is the operating system's, so it ends with the process that holds it, however that dies. On object
-storage it is a small lease file that the holder renews; a lease not renewed for `LEASE_SECONDS` counts as abandoned.
+storage it is a small lease file that the holder renews; a lease not renewed for `LEASE_SECONDS` counts as abandoned,
+and so does one whose process on this very machine is gone. It is taken, renewed and given up by replacing the file
+under the condition that it is still as it was (`Storage.replace_if`): of two that want it one gets it, and whoever
+lost it knows.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import threading
@@ -14,31 +18,66 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import filelock
 
-from pipelines.storage import Storage
+from pipelines.storage import Storage, json_bytes
+from pipelines.storage_faults import explained
 from schemas.errors import LockedError, StoreError
 
 LEASE_SECONDS = 90.0
 _NAME = "lock.json"
+_FREE = json_bytes({})
+
+log = logging.getLogger(__name__)
+_ours: set[str] = set()
+"""Tokens of the leases that this process holds."""
 
 
 class Held:
-    """A lock that is held, or was."""
-
-    def __init__(self, storage: Storage, lost: threading.Event) -> None:
-        """Remember whose it is, and the event that tells of its loss."""
-        self._storage = storage
-        self._lost = lost
+    """A lock that is held, or was. This one is the operating system's, and held until it is given up."""
 
     def check(self) -> None:
         """Make sure that the lock is held still; call it before what must not happen twice.
 
         Raises:
             LockedError: Another process took it, as this one had stopped for too long.
+            StoreError: The store stays away.
         """
-        if self._lost.is_set():
+
+
+class _Lease(Held):
+    """A lease on object storage."""
+
+    def __init__(self, storage: Storage, token: str) -> None:
+        """Remember whose it is."""
+        self._storage = storage
+        self._token = token
+        self._lost = False
+        self._alone = threading.Lock()
+
+    def renew(self) -> bool:
+        """Write the lease anew, if it is still this one; tell whether it was."""
+        with self._alone:
+            self._lost = self._lost or not self._replaced(_lease_of(self._token))
+            return not self._lost
+
+    def give_up(self) -> None:
+        """Leave the lease to others, if it is still this one."""
+        with self._alone:
+            if not self._lost:
+                self._lost = True
+                self._replaced(_FREE)
+
+    def _replaced(self, data: bytes) -> bool:
+        # What is there need not be what this process last knew it had written: an answer may have been lost.
+        return self._storage.change(_NAME, lambda now: data if _parsed(now).get("token") == self._token else None)
+
+    def check(self) -> None:
+        """As `Held.check`: the lease is renewed, which succeeds only where nobody took it."""
+        if not self.renew():
             raise LockedError(
                 "the lease on the corpus was lost, and another run may be writing to it",
                 where=self._storage.uri,
@@ -56,6 +95,7 @@ def writing(storage: Storage, wait: float = 0.0) -> Iterator[Held]:
 
     Raises:
         LockedError: Another run holds it.
+        StoreError: The storage refuses or stays away.
     """
     with _local(storage, wait) if storage.local is not None else _lease(storage, wait) as held:
         yield held
@@ -81,20 +121,20 @@ def _refuse(storage: Storage, holder: str) -> LockedError:
 @contextmanager
 def _local(storage: Storage, wait: float) -> Iterator[Held]:
     assert storage.local is not None
-    storage.local.mkdir(parents=True, exist_ok=True)
     holder = storage.local / _NAME
     # A moment's patience: whoever asks for the state of the corpus holds the lock for an instant.
     lock = filelock.FileLock(storage.local / ".lock", timeout=max(wait, 1.0))
     try:
+        storage.local.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except filelock.Timeout:
         text = holder.read_text() if holder.exists() else ""
         raise _refuse(storage, text) from None
     except OSError as error:
-        raise StoreError(f"cannot be locked: {error}", where=storage.uri) from error
+        raise explained(error, "cannot be locked", storage.uri, remote=False) from error
     try:
-        holder.write_text(_who())
-        yield Held(storage, threading.Event())
+        storage.write(_NAME, _who().encode())
+        yield Held()
     finally:
         holder.unlink(missing_ok=True)
         lock.release()
@@ -104,62 +144,98 @@ def _local(storage: Storage, wait: float) -> Iterator[Held]:
 def _lease(storage: Storage, wait: float) -> Iterator[Held]:
     token = uuid.uuid4().hex
     deadline = time.monotonic() + wait
-    while not _take(storage, token):
-        if time.monotonic() >= deadline:
-            raise _refuse(storage, json.dumps(_holder(storage)))
-        time.sleep(min(2.0, max(0.1, deadline - time.monotonic())))
-    stop, lost = threading.Event(), threading.Event()
-
-    def renew() -> None:
-        renewed = time.monotonic()
-        while not stop.wait(LEASE_SECONDS / 6):
-            try:
-                if _holder(storage).get("token") != token:
-                    break
-                _put(storage, token)
-                renewed = time.monotonic()
-            except Exception:  # the store may be away for a while; a lease that has lapsed meanwhile is lost
-                if time.monotonic() - renewed > LEASE_SECONDS:
-                    break
-        else:
-            return
-        lost.set()
-
-    thread = threading.Thread(target=renew, daemon=True, name="tagloom-lease")
-    thread.start()
+    _ours.add(token)
     try:
-        yield Held(storage, lost)
+        while (lease := _take(storage, token)) is None:
+            if time.monotonic() >= deadline:
+                raise _refuse(storage, json.dumps(_holder(storage)))
+            time.sleep(min(2.0, max(0.1, deadline - time.monotonic())))
+        stop = threading.Event()
+
+        def renew() -> None:
+            while not stop.wait(LEASE_SECONDS / 6):
+                try:
+                    if not lease.renew():
+                        return
+                except Exception as error:  # a store that is away for a while; whether somebody took it shows later
+                    log.warning("%s: the lease could not be renewed: %s", storage.uri, error)
+
+        thread = threading.Thread(target=renew, daemon=True, name="tagloom-lease")
+        thread.start()
+        try:
+            yield lease
+        finally:
+            stop.set()
+            _give_up(storage, lease)
     finally:
-        stop.set()
-        thread.join()
-        if _holder(storage).get("token") == token:
-            storage.remove(_NAME)
+        _ours.discard(token)
 
 
-def _holder(storage: Storage) -> dict[str, object]:
+def _give_up(storage: Storage, lease: _Lease) -> None:
+    """Give a lease up; where the store is away it lapses by itself, which must not hide how the run ended."""
     try:
-        found = storage.read_json(_NAME)
-    except StoreError:
+        lease.give_up()
+    except StoreError as error:
+        log.warning("%s: the lease could not be given up, and lapses: %s", storage.uri, error)
+
+
+def _parsed(data: bytes | None) -> dict[str, Any]:
+    try:
+        found = json.loads(data or b"{}")
+    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def _fresh(held: dict[str, object]) -> bool:
-    renewed = held.get("renewed_at")
-    return isinstance(renewed, int | float) and time.time() - renewed < LEASE_SECONDS
+def _holder(storage: Storage) -> dict[str, Any]:
+    return _parsed(storage.find(_NAME))
 
 
-def _put(storage: Storage, token: str) -> None:
-    storage.write_json(_NAME, {**json.loads(_who()), "token": token, "renewed_at": time.time()})
+def _machine() -> str:
+    """Return what tells this machine's processes from all others; empty where the system does not say."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
 
 
-def _take(storage: Storage, token: str) -> bool:
-    """Take the lease if it is free: write, let a rival's write settle, and see whose stayed."""
-    if _fresh(_holder(storage)):
+def _gone(pid: int, token: object) -> bool:
+    """Tell whether a process of this machine has ended, also where nobody has taken notice of that yet."""
+    if pid == os.getpid():  # another one's, that had the same number
+        return token not in _ours
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return True
+    except OSError:
         return False
-    _put(storage, token)
-    time.sleep(0.0 if storage.private else 1.0)
-    return _holder(storage).get("token") == token
+    return status.rpartition(")")[2].split()[0] in ("Z", "X")
+
+
+def _abandoned(storage: Storage, held: dict[str, Any]) -> bool:
+    """Tell whether nobody holds a lease any more."""
+    pid, machine = held.get("pid"), _machine()
+    if machine and held.get("machine") == machine and isinstance(pid, int) and _gone(pid, held.get("token")):
+        return True
+    age, renewed = storage.age(_NAME), held.get("renewed_at")
+    if age is None:  # a store that does not tell its time: then the hosts' clocks must agree
+        age = time.time() - renewed if isinstance(renewed, int | float) else LEASE_SECONDS
+    return age >= LEASE_SECONDS
+
+
+def _lease_of(token: str) -> bytes:
+    return json_bytes({**json.loads(_who()), "machine": _machine(), "token": token, "renewed_at": time.time()})
+
+
+def _take(storage: Storage, token: str) -> _Lease | None:
+    """Take the lease if it is free."""
+
+    def mine(now: bytes | None) -> bytes | None:
+        held = _parsed(now)
+        return None if held and not _abandoned(storage, held) else _lease_of(token)
+
+    return _Lease(storage, token) if storage.change(_NAME, mine) else None
 
 
 def holder(storage: Storage) -> str:
@@ -174,6 +250,6 @@ def holder(storage: Storage) -> str:
                 return ""
         except (filelock.Timeout, OSError):
             pass
-    elif not _fresh(found):
+    elif _abandoned(storage, found):
         return ""
     return f"process {found.get('pid')} on {found.get('host')}"

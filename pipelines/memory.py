@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 import weakref
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexers.presets import Preset
-from pipelines import ingest, query
+from pipelines import ingest_read, query
 from pipelines.driver import MEMORY, OWN_FORMAT, continued, starting_point
 from pipelines.embed import QUESTIONS
 from pipelines.fragment_files import read_fragments, shard_batches, source_manifest
@@ -121,23 +122,30 @@ class Memory:
             raise UsageError(f"'{at}' is no datetime", where="at", remedy="Use datetime.fromisoformat(...).")
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         with self._alone():
-            before = self._told()
-            lines = before.count(b"\n") + (not before.endswith(b"\n") and bool(before))
-            roles = zip(("user", "assistant"), said, strict=True)
-            line = canonical_json(
-                {
-                    "case_id": self.case,
-                    "session_id": session or f"memory-{lines + 1:06d}",
-                    "started_at": moment.isoformat(),
-                    "messages": [
-                        {"role": role, "content": text, "id": f"memory-{lines + 1:06d}:{n}"}
-                        for n, (role, text) in enumerate(roles)
-                        if text
-                    ],
-                }
-            )
-            gap = b"" if not before or before.endswith(b"\n") else b"\n"
-            self._store.storage.append(self._log, before, gap + line + b"\n")
+            deadline = time.monotonic() + self._wait
+            while not self._added(session, moment, said):  # an object store has no lock: another process was faster
+                if time.monotonic() > deadline:
+                    raise self._held_by_another()
+
+    def _added(self, session: str | None, moment: datetime, said: Sequence[str]) -> bool:
+        """Add an interaction to the log as it is now; tell whether it still was so."""
+        before = self._told()
+        lines = before.count(b"\n") + (not before.endswith(b"\n") and bool(before))
+        roles = zip(("user", "assistant"), said, strict=True)
+        line = canonical_json(
+            {
+                "case_id": self.case,
+                "session_id": session or f"memory-{lines + 1:06d}",
+                "started_at": moment.isoformat(),
+                "messages": [
+                    {"role": role, "content": text, "id": f"memory-{lines + 1:06d}:{n}"}
+                    for n, (role, text) in enumerate(roles)
+                    if text
+                ],
+            }
+        )
+        gap = b"" if not before or before.endswith(b"\n") else b"\n"
+        return self._store.storage.append(self._log, before, gap + line + b"\n")
 
     def query(self, text: str, k: int = 10, retriever: str = "bm25") -> list[Hit]:
         """Return the best interactions for a question, best first.
@@ -192,13 +200,15 @@ class Memory:
             with lock:
                 yield
         except filelock.Timeout:
-            raise LockedError(
-                "another process writes to this memory", where=self._store.storage.path(self._log), remedy="Try again."
-            ) from None
+            raise self._held_by_another() from None
+
+    def _held_by_another(self) -> LockedError:
+        return LockedError(
+            "another process writes to this memory", where=self._store.storage.path(self._log), remedy="Try again."
+        )
 
     def _told(self) -> bytes:
-        storage = self._store.storage
-        return storage.read(self._log) if storage.exists(self._log) else b""
+        return self._store.storage.find(self._log) or b""
 
     def _head(self) -> Mapping[str, Any]:
         return self._store.heads().get(self._name, {})
@@ -220,7 +230,7 @@ class Memory:
             found.append(_of_case(fragment, self.case))
         told = self._told()
         log = Source(self._log, self._log, len(told), "", OWN_FORMAT)
-        reading = ingest.open_source(io.BytesIO(told), log, config.ingest)
+        reading = ingest_read.open_source(io.BytesIO(told), log, config.ingest)
         limit = config.ingest.split_mb << 20
         for group in fragments(reading.records, self._log, reading.unit, self._store.shards, limit):
             found.extend(tables for number, tables in group.items() if number == shard)

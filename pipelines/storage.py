@@ -2,51 +2,50 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import re
-import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar, cast
 
-import fsspec
-
-from pipelines import meter
+from pipelines import meter, storage_disk
+from pipelines.storage_disk import TEMPORARY, is_temporary
+from pipelines.storage_faults import MISSING, Patience, explained, patiently
+from pipelines.storage_files import Spans
+from pipelines.storage_remote import Remote, filesystem, remote
 from schemas.errors import MissingDependencyError, StoreError
 
-TEMPORARY = ".tmp-"
-"""Mark in the name of a file that is still being written; `gc` removes those that a kill left behind."""
+T = TypeVar("T")
+log = logging.getLogger(__name__)
 
-
-_TEMPORARY_NAME = re.compile(re.escape(TEMPORARY) + r"[0-9a-f]{32}$")
-
-
-def is_temporary(name: str) -> bool:
-    """Tell whether a file is one that a killed run was writing aside."""
-    return _TEMPORARY_NAME.search(name) is not None
+__all__ = ["TEMPORARY", "Storage", "is_temporary", "json_bytes"]
 
 
 @dataclass(frozen=True)
 class Storage:
     """One folder of an fsspec file system; all paths are relative to it, with ``/``.
 
+    Whatever is asked of an object store is asked again while its faults are such that pass (`patience`).
+
     Attributes:
         uri: What the user named.
+        patience: How long an object store that is away is waited for.
     """
 
     uri: str
+    patience: Patience = field(default=Patience(), compare=False)
 
     @cached_property
     def _root(self) -> tuple[Any, str]:
         try:
-            fs, path = fsspec.core.url_to_fs(self.uri)
+            fs, path = filesystem(self.uri)
         except ImportError as error:
             raise MissingDependencyError(
-                f"this kind of storage needs another library: {error}", where=self.uri
+                f"this kind of storage needs another library: {error}",
+                where=self.uri,
+                remedy="pip install 'tagloom[s3]' (or [gs], [abfs])",
             ) from error
         except ValueError as error:
             raise StoreError(str(error), where=self.uri, remedy="Use a folder, or a URI such as s3://b/c.") from error
@@ -57,8 +56,33 @@ class Storage:
         """The fsspec file system."""
         return self._root[0]
 
-    def __getstate__(self) -> dict[str, str]:
-        return {"uri": self.uri}
+    @cached_property
+    def remote(self) -> Remote:
+        """What the object store (or ``memory://``) offers."""
+        return remote(self.fs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"uri": self.uri, "patience": self.patience}
+
+    def _named(self, name: str) -> str:
+        """Return what messages call a file."""
+        return self.path(name) if self.local is not None else f"{self.uri.rstrip('/')}/{name}".rstrip("/")
+
+    def _ask(self, act: Callable[[], T], name: str, what: str) -> T:
+        """Ask something of storage.
+
+        Raises:
+            StoreError: It refuses, or stays away.
+        """
+        here = self.local is not None
+        try:
+            return act() if here else patiently(act, self._named(name), self.patience)
+        except StoreError:
+            raise
+        except Exception as error:  # the libraries of object stores raise errors of their own kinds
+            if here and not isinstance(error, OSError):
+                raise
+            raise explained(error, what, self._named(name), remote=not here) from error
 
     def path(self, name: str) -> str:
         """Return the path of a file as the file system wants it."""
@@ -82,11 +106,14 @@ class Storage:
         return "memory" in (self.fs.protocol if isinstance(self.fs.protocol, tuple) else (self.fs.protocol,))
 
     def exists(self, name: str) -> bool:
-        """Tell whether a file is there."""
+        """Tell whether a file is there.
+
+        Raises:
+            StoreError: The store refuses, or stays away.
+        """
         if self.local is not None:
             return (self.local / name).is_file()
-        self.fs.invalidate_cache()  # workers write, and listings of before do not know
-        return bool(self.fs.isfile(self.path(name)))
+        return self._ask(lambda: self.remote.size(self.path(name)), name, "cannot be looked at") is not None
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file.
@@ -94,15 +121,29 @@ class Storage:
         Raises:
             StoreError: It is not there or cannot be read.
         """
+        with meter.reading() as cost:
+            data = self._ask(lambda: self._get(name), name, "cannot be read")
+            cost.bytes_read += len(data)
+        return data
+
+    def _get(self, name: str) -> bytes:
+        return self.remote.get(self.path(name)) if self.local is None else (self.local / name).read_bytes()
+
+    def find(self, name: str) -> bytes | None:
+        """Return the bytes of a file, or None where there is none; on object stores that is one request.
+
+        Raises:
+            StoreError: It cannot be read.
+        """
         try:
-            with meter.reading() as cost:
-                data = bytes(self.fs.cat_file(self.path(name)))
-                cost.bytes_read += len(data)
-            return data
-        except FileNotFoundError as error:
-            raise StoreError("the file is missing", where=self.path(name)) from error
-        except OSError as error:
-            raise StoreError(f"cannot be read: {error}", where=self.path(name)) from error
+            return self.read(name)
+        except StoreError as error:
+            if error.message == MISSING:
+                return None
+            raise
+
+    def _bucket_is_there(self) -> bool:
+        return self.local is not None or self.remote.placed(self._root[1])
 
     def open(self, name: str) -> BinaryIO:
         """Open a file for reading at random places.
@@ -110,13 +151,20 @@ class Storage:
         Raises:
             StoreError: It is not there or cannot be read.
         """
-        try:
-            handle: BinaryIO = self.fs.open(self.path(name), "rb")
-        except FileNotFoundError as error:
-            raise StoreError("the file is missing", where=self.path(name)) from error
-        except OSError as error:
-            raise StoreError(f"cannot be read: {error}", where=self.path(name)) from error
-        return handle
+        if self.local is not None:
+            return self._ask(lambda: cast(BinaryIO, (self.local / name).open("rb")), name, "cannot be read")  # type: ignore[operator]
+        path = self.path(name)
+        size = self._ask(lambda: self.remote.size(path), name, "cannot be read")
+        if size is None:
+            raise StoreError(MISSING, where=self._named(name))
+
+        def span(start: int, end: int) -> bytes:
+            with meter.reading() as cost:
+                data = self._ask(lambda: self.remote.span(path, start, end), name, "cannot be read")
+                cost.bytes_read += len(data)
+            return data
+
+        return cast(BinaryIO, Spans(span, size))
 
     def write(self, name: str, data: bytes | memoryview, *, durable: bool = False) -> None:
         """Write a file so that it is there whole or not at all, replacing an older one.
@@ -129,39 +177,92 @@ class Storage:
             durable: Also force it to the disk, so that a power failure cannot undo it.
 
         Raises:
-            StoreError: The disk is full, or the store refuses.
+            StoreError: The disk is full, or the store refuses or stays away.
         """
+        with meter.writing() as cost:
+            cost.bytes_written += len(data)
+            self._ask(lambda: self._put(name, data, durable), name, "cannot be written")
+
+    def change(self, name: str, make: Callable[[bytes | None], bytes | None]) -> bool:
+        """Replace a file by what is made of it, if it is still the same then; of several writers at once one succeeds.
+
+        Object stores that know puts under a condition do it in one step (`pipelines.storage_remote`). On a disk, whose
+        corpus is held by a lock of the operating system, it is a look and then a rename; it is durable there.
+
+        Args:
+            name: Relative path.
+            make: Gets what the file holds (None where there is none), and returns the whole new content; None leaves
+                it as it is.
+
+        Returns:
+            False where nothing was written: `make` wanted that, or another process was faster (with other bytes).
+
+        Raises:
+            StoreError: The store refuses or stays away.
+        """
+        if self.local is not None:
+            data = make(self.find(name))
+            if data is not None:
+                self.write(name, data, durable=True)
+            return data is not None
+        path = self.path(name)
+        now = self._ask(lambda: self.remote.seen(path), name, "cannot be read")
+        data = make(now.data if now else None)
+        if data is None:
+            return False
+        put, version = data, now.version if now else None
+        if self._ask(lambda: self.remote.swap(path, put, version), name, "cannot be written"):
+            return True
+        # The answer to an attempt that succeeded may have been lost, and the next one then found it done.
+        return self.find(name) == data
+
+    def replace_if(self, name: str, data: bytes, before: bytes | None) -> bool:
+        """Write a file if it still holds what it held (None: if there is none), as `change` does."""
+        return self.change(name, lambda now: data if now == before else None)
+
+    @cached_property
+    def known(self) -> dict[str, Any]:
+        """What was read of files that never change, by path, so that they are read once; for their readers' use."""
+        return {}
+
+    def age(self, name: str) -> float | None:
+        """Return the seconds since a file was written by the store's own clock, or None where that is not known."""
+        if self.local is not None:
+            return None
+        return self._ask(lambda: self.remote.age(self.path(name)), name, "cannot be looked at")
+
+    def sweep_uploads(self, age: float, *, dry_run: bool = False) -> int:
+        """End uploads in several pieces that a killed process left unfinished below the folder; S3 bills for them.
+
+        Args:
+            age: Seconds since they began, at least, by the store's clock.
+            dry_run: Only count.
+
+        Returns:
+            Their number. Where the credentials may not do this it is 0, and a warning says so.
+        """
+        if self.local is not None:
+            return 0
         try:
-            with meter.writing() as cost:
-                cost.bytes_written += len(data)
-                self._put(name, data, durable)
-        except OSError as error:
-            raise StoreError(
-                f"cannot be written: {error}",
-                where=self.path(name),
-                remedy="Free space or mend the permissions, then run the same command again: finished parts stay.",
-            ) from error
+            return self._ask(lambda: self.remote.sweep_uploads(self._root[1], age, dry_run), "", "cannot be swept")
+        except StoreError as error:
+            log.warning("unfinished uploads stay: %s", error)
+            return 0
+
+    def require_bucket(self) -> None:
+        """Check that the bucket which the corpus lies in, or would lie in, is there.
+
+        Raises:
+            StoreError: It is not.
+        """
+        if not self._ask(self._bucket_is_there, "", "cannot be looked at"):
+            raise StoreError("the bucket does not exist", where=self.uri, remedy="Make it, or mend the URI.")
 
     def _put(self, name: str, data: bytes | memoryview, durable: bool) -> None:
         if self.local is None:
-            self.fs.pipe_file(self.path(name), bytes(data))
-            return
-        target = self.local / name
-        made = [] if target.parent.is_dir() else [f for f in target.parents if not f.exists()]
-        target.parent.mkdir(parents=True, exist_ok=True)
-        aside = target.with_name(f"{target.name}{TEMPORARY}{uuid.uuid4().hex}")
-        try:
-            with aside.open("wb") as handle:
-                handle.write(data)
-                if durable:
-                    handle.flush()
-                    os.fsync(handle.fileno())
-            aside.replace(target)
-            if durable:
-                for changed in (target.parent, *(one.parent for one in made)):
-                    _sync_folder(changed)
-        finally:
-            aside.unlink(missing_ok=True)
+            self.remote.put(self.path(name), bytes(data))
+        else:
+            storage_disk.put(self.local / name, data, durable=durable)
 
     def read_json(self, name: str) -> Any:
         """Return the content of a JSON file.
@@ -169,8 +270,25 @@ class Storage:
         Raises:
             StoreError: It is missing or damaged.
         """
+        return self.parsed(name, self.read(name))
+
+    def find_json(self, name: str) -> Any:
+        """Return the content of a JSON file, or None where there is none.
+
+        Raises:
+            StoreError: It is damaged or cannot be read.
+        """
+        data = self.find(name)
+        return None if data is None else self.parsed(name, data)
+
+    def parsed(self, name: str, data: bytes) -> Any:
+        """Return the content of what was read of a JSON file.
+
+        Raises:
+            StoreError: It is damaged.
+        """
         try:
-            return json.loads(self.read(name))
+            return json.loads(data)
         except ValueError as error:
             raise StoreError(
                 f"is damaged: {error}",
@@ -180,15 +298,22 @@ class Storage:
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a JSON file, readable, with sorted keys, and force it to the disk."""
-        text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
-        self.write(name, text.encode("utf-8", "backslashreplace") + b"\n", durable=True)
+        self.write(name, json_bytes(value), durable=True)
 
     def remove(self, name: str) -> None:
-        """Remove a file if it is there."""
-        try:
-            self.fs.rm_file(self.path(name))
-        except FileNotFoundError:
-            return
+        """Remove a file if it is there.
+
+        Raises:
+            StoreError: The store refuses or stays away.
+        """
+
+        def gone() -> None:
+            try:
+                self.fs.rm_file(self.path(name))
+            except FileNotFoundError:
+                return
+
+        self._ask(gone, name, "cannot be removed")
 
     def move(self, name: str, to: str) -> None:
         """Give a file another name; on object stores that is a copy first.
@@ -196,25 +321,30 @@ class Storage:
         Raises:
             StoreError: It is not there, or the store refuses.
         """
-        try:
-            if self.local is not None:
-                (self.local / name).replace(self.local / to)
-            else:  # fsspec's own move takes brackets in names for patterns
-                self.fs.pipe_file(self.path(to), self.fs.cat_file(self.path(name)))
-                self.fs.rm_file(self.path(name))
-        except OSError as error:
-            raise StoreError(f"cannot be moved: {error}", where=self.path(name)) from error
+        if self.local is not None:
+            here = self.local
+            self._ask(lambda: (here / name).replace(here / to), name, "cannot be moved")
+            return
+        # fsspec's own move takes brackets in names for patterns
+        data = self._ask(lambda: self.remote.get(self.path(name)), name, "cannot be moved")
+        self.write(to, data)
+        self.remove(name)
 
     def walk(self, folder: str = "") -> Iterator[tuple[str, int]]:
-        """Yield (relative path, bytes) of every file below a folder, in order of path."""
+        """Yield (relative path, bytes) of every file below a folder, in order of path.
+
+        A store may be slow to list what was just written: nothing that must be right may rest on it.
+
+        Raises:
+            StoreError: The store refuses or stays away.
+        """
         base = self.path(folder).rstrip("/") if folder else self._root[1]
         prefix = len(self._root[1]) + 1
-        self.fs.invalidate_cache()
-        found = self.fs.find(base, detail=True) if self.fs.isdir(base) else {}
+        found = self._ask(lambda: self.remote.listed(base), folder, "cannot be listed")
         for path in sorted(found):
-            yield path[prefix:], int(found[path]["size"] or 0)
+            yield path[prefix:], found[path]
 
-    def append(self, name: str, before: bytes, added: bytes) -> None:
+    def append(self, name: str, before: bytes, added: bytes) -> bool:
         """Add bytes at the end of a file, durably.
 
         Args:
@@ -222,33 +352,20 @@ class Storage:
             before: What the file holds now (object stores cannot append, they get the whole anew).
             added: What to add; on a disk a kill may leave it cut, never what was there.
 
+        Returns:
+            False where an object store holds something else meanwhile; nothing is written then.
+
         Raises:
             StoreError: It cannot be written.
         """
         if self.local is None:
-            self.write(name, before + added)
-            return
+            return self.replace_if(name, before + added, before or None)
         target = self.local / name
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("ab") as handle:
-                handle.write(added)
-                handle.flush()
-                os.fsync(handle.fileno())
-        except OSError as error:
-            raise StoreError(f"cannot be written: {error}", where=self.path(name)) from error
+        self._ask(lambda: storage_disk.append(target, added), name, "cannot be written")
+        return True
 
 
-def _sync_folder(folder: Path) -> None:
-    """Force the names in a folder to the disk, where the system can."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF):
-            raise
-    finally:
-        os.close(handle)
+def json_bytes(value: Any) -> bytes:
+    """Return plain data as JSON for people: readable, with sorted keys."""
+    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8", "backslashreplace") + b"\n"

@@ -21,8 +21,8 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.parquet import decode_table, encode_table, read_facts
-from pipelines.storage import Storage, is_temporary
-from schemas.errors import StoreError
+from pipelines.storage import Storage, is_temporary, json_bytes
+from schemas.errors import LockedError, StoreError
 from schemas.ids import shard_name, shard_of
 from schemas.tables import empty, schema
 
@@ -65,6 +65,7 @@ class Manifest:
         parts: One a shard that has rows, in order of shard.
         run: What may differ between equal results: seconds, time, code version, workers.
         whole: True where its one part covers all shards.
+        aside: Shard -> why it is left out: what failed too often there, here or in a unit that this one reads.
     """
 
     unit: str
@@ -76,6 +77,7 @@ class Manifest:
     parts: tuple[Part, ...]
     run: Mapping[str, Any] = field(default_factory=dict)
     whole: bool = False
+    aside: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def stats(self) -> dict[str, int]:
@@ -128,13 +130,18 @@ class Store:
             StoreError: There is none, or its format is not known.
         """
         storage = Storage(uri)
-        if not storage.exists("corpus.json"):
+        found = storage.find_json("corpus.json")
+        if found is None:
+            storage.require_bucket()
             raise StoreError("no corpus here", where=uri, remedy="Make one: tagloom run --corpus URI INPUT...")
-        found = storage.read_json("corpus.json")
+        return cls._of(storage, found)
+
+    @classmethod
+    def _of(cls, storage: Storage, found: Any) -> Store:
         if not isinstance(found, dict) or found.get("format") != FORMAT:
             raise StoreError(
                 f"corpus format {found.get('format') if isinstance(found, dict) else '?'} is not {FORMAT}",
-                where=uri,
+                where=storage.uri,
             )
         return cls(storage, int(found["shards"]))
 
@@ -148,8 +155,10 @@ class Store:
             StoreError: The folder holds something else.
         """
         storage = Storage(uri)
-        if storage.exists("corpus.json"):
-            return cls.open(uri)
+        found = storage.find_json("corpus.json")
+        if found is not None:
+            return cls._of(storage, found)
+        storage.require_bucket()
         refuse_foreign(storage)
         storage.write_json("corpus.json", {"format": FORMAT, "shards": shards})
         return cls(storage, shards)
@@ -187,9 +196,9 @@ class Store:
         found, stats = {}, {}
         for n, name in enumerate(tables):
             path = self.part_path(name, shard, key)
-            if not self.storage.exists(path):
+            data = self.storage.find(path)
+            if data is None:
                 return None
-            data = self.storage.read(path)
             try:
                 if verify:
                     decode_table(name, data, path)
@@ -218,7 +227,10 @@ class Store:
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Write a manifest; it comes after all parts that it names."""
-        self.storage.write_json(self.manifest_path(manifest.unit, manifest.fingerprint), asdict(manifest))
+        told = asdict(manifest)
+        aside = {str(shard): reason for shard, reason in sorted(told.pop("aside").items())}
+        told |= {"aside": aside} if aside else {}
+        self.storage.write_json(self.manifest_path(manifest.unit, manifest.fingerprint), told)
 
     def read_manifest(self, unit: str, fingerprint: str) -> Manifest:
         """Read a manifest.
@@ -227,21 +239,24 @@ class Store:
             StoreError: It is missing or damaged.
         """
         path = self.manifest_path(unit, fingerprint)
-        raw = self.storage.read_json(path)
+        return self._manifest(path, self.storage.read_json(path))
+
+    def _manifest(self, path: str, raw: Any) -> Manifest:
         try:
             parts = tuple(
                 Part(p["shard"], p["key"], {t: TablePart(**v) for t, v in p["tables"].items()}, p["stats"])
                 for p in raw.pop("parts")
             )
-            return Manifest(**{**raw, "tables": tuple(raw["tables"]), "parts": parts})
-        except (KeyError, TypeError, AttributeError) as error:
+            aside = {int(shard): str(reason) for shard, reason in raw.pop("aside", {}).items()}
+            return Manifest(**{**raw, "tables": tuple(raw["tables"]), "parts": parts, "aside": aside})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StoreError(f"is damaged: {error}", where=self.storage.path(path)) from error
 
     def find_manifest(self, unit: str, fingerprint: str) -> Manifest | None:
         """Read a manifest, or return None where there is none."""
-        if not self.storage.exists(self.manifest_path(unit, fingerprint)):
-            return None
-        return self.read_manifest(unit, fingerprint)
+        path = self.manifest_path(unit, fingerprint)
+        raw = self.storage.find_json(path)
+        return None if raw is None else self._manifest(path, raw)
 
     def manifests(self, stage: str) -> Iterator[Manifest]:
         """Yield every manifest of a stage that is there and can be read, in order of fingerprint."""
@@ -255,9 +270,10 @@ class Store:
 
     def heads(self) -> dict[str, dict[str, Any]]:
         """Return name -> generation; see `Generation` for its keys."""
-        if not self.storage.exists("heads.json"):
-            return {}
-        found: dict[str, dict[str, Any]] = self.storage.read_json("heads.json")
+        return self._heads(self.storage.find("heads.json"))
+
+    def _heads(self, data: bytes | None) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {} if data is None else self.storage.parsed("heads.json", data)
         if not isinstance(found, dict) or not all(isinstance(head, dict) for head in found.values()):
             raise StoreError(
                 "does not hold generations",
@@ -266,9 +282,24 @@ class Store:
             )
         return found
 
-    def move_heads(self, moved: Mapping[str, Mapping[str, Any]]) -> None:
-        """Point names at generations, all at once; the caller holds the lock."""
-        self.storage.write_json("heads.json", {**self.heads(), **{name: dict(head) for name, head in moved.items()}})
+    def move_heads(self, moved: Mapping[str, Mapping[str, Any]], dropped: Iterable[str] = ()) -> None:
+        """Point names at generations, and forget others, all at once; the caller holds the lock.
+
+        Raises:
+            LockedError: Another process moved one in this very moment; nothing has changed then.
+        """
+        gone = set(dropped)
+
+        def after(now: bytes | None) -> bytes:
+            kept = {name: head for name, head in self._heads(now).items() if name not in gone}
+            return json_bytes({**kept, **{name: dict(head) for name, head in moved.items()}})
+
+        if not self.storage.change("heads.json", after):
+            raise LockedError(
+                "another process has moved a generation's name at the same time",
+                where=self.storage.path("heads.json"),
+                remedy="Finished parts stay. Run the same command again.",
+            )
 
     def generation(self, name: str = "main") -> Generation:
         """Return a named generation.
@@ -288,8 +319,8 @@ class Generation:
     """One complete set of tables under a name.
 
     Attributes:
-        head: ``units`` (unit -> fingerprint), ``sources`` (keys of the inputs read), ``config``, and ``experiments``
-            (name -> units that were made of it afterwards).
+        head: ``units`` (unit -> fingerprint), ``sources`` (keys of the inputs read), ``config``, ``experiments``
+            (name -> units that were made of it afterwards), ``aside`` (unit -> shard -> reason) where shards failed.
     """
 
     store: Store

@@ -13,6 +13,7 @@ from pipelines import lock
 from pipelines.lock import writing
 from pipelines.parquet import encode_table
 from pipelines.storage import Storage
+from pipelines.storage_faults import explained, passes
 from pipelines.store import Store
 from schemas.errors import LockedError, StoreError
 from schemas.tables import build
@@ -80,11 +81,83 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(StoreError, match="No space left"):
+    with pytest.raises(StoreError, match=r"the disk is full.*No space left") as told:
         storage.write("t", b"new")
+    assert told.value.remedy.startswith("Free space")
     monkeypatch.undo()
     assert storage.read("t") == b"old"
     assert [name for name, _ in storage.walk()] == ["t"]
+
+
+def test_a_place_that_may_not_be_written_to_is_told(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StoreError, match="cannot be written"):
+        Storage(str(tmp_path / "file")).write("a", b"1")
+    error = PermissionError(13, "Permission denied")
+    assert explained(error, "cannot be written", "x", remote=False).remedy.startswith("Mend the permissions")
+    assert "credentials" in explained(error, "cannot be written", "x", remote=True).message
+
+
+def test_a_change_is_made_of_what_is_there(storage):
+    assert not storage.change("f", lambda now: None)
+    assert storage.change("f", lambda now: b"1" if now is None else None)
+    assert not storage.replace_if("f", b"2", None)
+    assert not storage.replace_if("f", b"2", b"0")
+    assert storage.replace_if("f", b"2", b"1")
+    assert storage.read("f") == b"2"
+    assert storage.append("f", b"2", b"3")
+    assert storage.find("f") == b"23"
+    assert storage.find("g") is None
+
+
+def answered(kind, **fields):
+    """An error as the libraries of object stores raise them; most of them are not installed."""
+    error = type(kind, (Exception,), {})("told")
+    for name, value in fields.items():
+        setattr(error, name, value)
+    return error
+
+
+def test_faults_that_pass_are_known_from_those_that_stay():
+    passing = [
+        answered("HttpError", code=503),
+        answered("HttpError", code="429"),
+        answered("HttpResponseError", status_code=500),
+        answered("HttpResponseError", status_code=409, error_code="OperationAborted"),
+        answered("ServiceRequestError"),
+        answered("ServerDisconnectedError"),
+        answered("ClientError", response={"Error": {"Code": "SlowDown"}}),
+        TimeoutError("x"),
+        ConnectionResetError(104, "x"),
+        OSError(121, "x"),
+    ]
+    staying = [
+        answered("HttpError", code=403),
+        answered("HttpResponseError", status_code=404),
+        answered("NoCredentialsError"),
+        answered("ClientError", response={"Error": {"Code": "AccessDenied"}}),
+        FileNotFoundError(2, "x"),
+        PermissionError(13, "x"),
+        OSError(22, "x"),
+        ValueError("x"),
+        KeyError("x"),
+    ]
+    assert [passes(error) for error in passing] == [True] * len(passing)
+    assert [passes(error) for error in staying] == [False] * len(staying)
+    try:
+        try:
+            raise ConnectionResetError(104, "x")
+        except OSError as cause:
+            raise RuntimeError("wrapped") from cause
+    except RuntimeError as error:
+        assert passes(error)
+
+
+def test_error_texts_give_no_secret_away():
+    error = OSError(5, "GET https://a.blob/x?sv=1&sig=abc%3D&X-Amz-Signature=def failed")
+    told = str(explained(error, "cannot be read", "x", remote=True))
+    assert "abc" not in told
+    assert "def" not in told
 
 
 def test_second_writer_is_refused_and_told_who(storage):
@@ -127,7 +200,10 @@ def test_abandoned_lease_is_taken(monkeypatch):
     storage.write_json("lock.json", {"host": "gone", "pid": 1, "token": "t", "renewed_at": time.time() - 1000})
     with writing(storage):
         assert storage.read_json("lock.json")["token"] != "t"
-    assert not storage.exists("lock.json")
+        assert lock.holder(storage).startswith(f"process {os.getpid()} on ")
+    assert lock.holder(storage) == ""
+    with writing(storage):
+        pass
 
 
 def vocabulary(*terms):
