@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -19,7 +20,15 @@ Inputs = Annotated[
     typer.Argument(help="Input files, folders or globs; or one run.yaml.", metavar="INPUT", show_default=False),
 ]
 Config = Annotated[
-    str | None, typer.Option("--config", "-c", metavar="FILE", help="A run.yaml with the whole configuration.")
+    list[str] | None,
+    typer.Option(
+        "--config",
+        "-c",
+        "--profile",
+        metavar="FILE",
+        help="Settings: a run.yaml, or a profile such as infra/beam/flink.yaml over it; repeatable, later ones win.",
+        show_default=False,
+    ),
 ]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; repeatable.")]
 Name = Annotated[str, typer.Option("--name", "-n", metavar="NAME", help="Name of the generation.")]
@@ -83,7 +92,7 @@ def parse_sweep(items: list[str] | None) -> dict[str, list[Any]] | None:
 
 def configure(
     inputs: list[str] | None,
-    config: str | None,
+    config: Sequence[str] | str | None,
     sets: list[str] | None,
     **options: Any,
 ) -> Any:
@@ -91,15 +100,16 @@ def configure(
 
     Args:
         inputs: Inputs, or one run file.
-        config: Run file.
+        config: Settings files, later ones over earlier ones; a run file among `inputs` comes before them.
         sets: ``KEY=VALUE`` settings, which win over all else.
         options: Settings by key, with ``__`` for the dot; None and an empty list are not given.
     """
     from schemas.config import load_config
 
     given = list(inputs or [])
-    if config is None and len(given) == 1 and given[0].endswith((".yaml", ".yml")) and _is_run_file(given[0]):
-        config, given = given[0], []
+    files = [config] if isinstance(config, str) else list(config or [])
+    if len(given) == 1 and given[0].endswith((".yaml", ".yml")) and _is_run_file(given[0]):
+        files, given = [given[0], *files], []
     base = {key.replace("__", "."): value for key, value in options.items() if value not in (None, [])}
     if given:
         base["inputs"] = given
@@ -108,7 +118,7 @@ def configure(
         if not text.isdigit():
             raise UsageError(f"'{text}' is neither a number nor auto", where="--workers")
         base["compute.workers"] = int(text)
-    return load_config(config, [*_beam_settings, *(sets or [])], base)
+    return load_config(files, [*_beam_settings, *(sets or [])], base)
 
 
 def _is_run_file(path: str) -> bool:

@@ -9,36 +9,35 @@ only shards whose cases changed are made again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from typing import Any, BinaryIO, cast
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import beam_engine
+from pipelines.beam_engine import About
+from pipelines.failures import Failure
 from pipelines.fragment_files import (
     fragment_name,
     read_fragments,
     shard_batches,
     source_manifest,
     was_read,
-    write_group,
 )
+from pipelines.ingest_read import Reading, check, read_source
+from pipelines.meter import Cost
 from pipelines.planner import Keys, finished, unit_fingerprint, whole_parts
 from pipelines.progress import Progress
-from pipelines.sources import Hashing, Source
+from pipelines.sources import Source
 from pipelines.storage import Storage
 from pipelines.store import Manifest, Part, Store
 from schemas.config import IngestConfig, RunConfig
-from schemas.errors import ConfigError, InputError, StoreError
+from schemas.errors import InputError, StoreError
 from schemas.ids import fingerprint
 from transforms import formats
-from transforms.fragments import FRAGMENT_SCHEMAS, fragments
-from transforms.records import Record
 
 VERSION = 1
 OUTPUTS = {"ingest": ("interactions",), "questions": ("questions", "rejects")}
@@ -55,6 +54,8 @@ class Taken:
         sources: Keys of the sources.
         made: Parts made.
         facts: ``records`` read, ``repairs`` by kind, and the ``sources``, of this very set of sources.
+        aside: Shard -> why it was set aside while merging. What it lacks is not in the manifests.
+        cost: What reading and merging took in this run.
     """
 
     interactions: Manifest
@@ -62,17 +63,8 @@ class Taken:
     sources: tuple[str, ...]
     made: int
     facts: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class _Read:
-    """Work item of the first step."""
-
-    uri: str
-    shards: int
-    key: str
-    source: Source
-    config: IngestConfig
+    aside: Mapping[int, Failure] = field(default_factory=dict)
+    cost: Cost = field(default_factory=Cost)
 
 
 @dataclass(frozen=True)
@@ -95,7 +87,8 @@ def source_key(store: Store, config: IngestConfig, source: Source) -> str:
     if source.format:
         own |= {"format": source.format, "encoding": "auto"}
     readers = formats.versions(own["format"])
-    return fingerprint(["read", VERSION, source.name, source.digest, own, readers, store.shards])
+    digests = [source.digest, source.beside] if source.beside else source.digest
+    return fingerprint(["read", VERSION, source.name, digests, own, readers, store.shards])
 
 
 def unread(store: Store, config: IngestConfig, sources: Sequence[Source]) -> list[Source]:
@@ -109,112 +102,11 @@ def known_sources(store: Store, keys: Sequence[str]) -> list[Source]:
     return [Source(**f) for f in found]
 
 
-# -- read -------------------------------------------------------------------------------------------------------------
-
-
-def check(config: IngestConfig) -> None:
-    """Check what pydantic cannot: the format and the time zone.
-
-    Raises:
-        ConfigError: The time zone is not known.
-        InputError: The format is not known.
-    """
-    if config.format != "auto":
-        formats.named(config.format)
-    _zone(config.timezone)
-
-
-def _zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError) as error:
-        raise ConfigError(
-            f"no time zone is called '{name}'",
-            where="ingest.timezone",
-            remedy="Use an IANA name, such as Europe/Paris.",
-        ) from error
-
-
-def read_source(item: _Read) -> None:
-    """Read one source into fragments and write their manifest last.
-
-    Raises:
-        InputError: The file cannot be opened, or its format is not known.
-    """
-    storage = Storage(item.uri)
-    try:
-        with fsspec.open(item.source.uri, "rb") as stream:
-            hashing = Hashing(stream, item.source.bytes)
-            manifest = _read_stream(storage, item, cast(BinaryIO, hashing))
-            while hashing.read(1 << 20):
-                pass
-    except OSError as error:
-        raise InputError(
-            f"cannot be read: {error}",
-            where=item.source.uri,
-            remedy="Put it back, or run again naming the inputs that there are; those are then all.",
-        ) from error
-    if item.source.hashed and hashing.hexdigest() != item.source.digest:
-        raise InputError(
-            "the file has changed since it was looked at",
-            where=item.source.uri,
-            remedy="Run again, naming it as an input.",
-        )
-    storage.write_json(f"fragments/{item.key}/manifest.json", manifest)
-
-
-def open_source(stream: BinaryIO, source: Source, config: IngestConfig) -> formats.Reading:
-    """Open a source with the settings that hold for it."""
-    chosen, encoding = (source.format, "auto") if source.format else (config.format, config.encoding)
-    return formats.read_source(stream, source.name, chosen, config.unit, _zone(config.timezone), encoding)
-
-
-def _read_stream(storage: Storage, item: _Read, stream: BinaryIO) -> dict[str, Any]:
-    config = item.config
-    reading = open_source(stream, item.source, config)
-    counted: Counter[str] = Counter()
-    digests: dict[int, dict[str, Any]] = {}
-    groups: list[list[int]] = []
-    limit = config.split_mb << 20
-    # Encoding runs beside parsing, in order; at most one group waits, so memory stays bounded.
-    with ThreadPoolExecutor(1) as encoder:
-        writing: Future[None] | None = None
-        records = _counting(reading.records, counted)
-        for number, group in enumerate(fragments(records, item.source.name, reading.unit, item.shards, limit)):
-            groups.append(sorted(group))
-            if writing is not None:
-                writing.result()
-            writing = encoder.submit(write_group, storage, item.key, number, group, digests)
-        if writing is not None:
-            writing.result()
-    files = [fragment_name(n, table) for n in range(len(groups)) for table in FRAGMENT_SCHEMAS]
-    return {
-        "source": asdict(item.source),
-        "format": reading.reader.NAME,
-        "unit": reading.unit,
-        "encoding": reading.encoding,
-        "files": files,
-        "groups": groups,
-        "content": {
-            str(shard): {unit: d.hexdigest() for unit, d in sorted(by_unit.items())}
-            for shard, by_unit in sorted(digests.items())
-        },
-        "records": counted["records"],
-        "repairs": dict(sorted(reading.context.repairs.items())),
-    }
-
-
-def _counting(records: Iterator[Record], counted: Counter[str]) -> Iterator[Record]:
-    for record in records:
-        counted["records"] += 1
-        yield record
-
-
 # -- merge ------------------------------------------------------------------------------------------------------------
 
 
-def merge_shard(item: _Merge) -> None:
-    """Make the parts of one shard that the item names."""
+def merge_shard(item: _Merge) -> int:
+    """Make the parts of one shard that the item names; return their rows."""
     from transforms.merge import merge  # loads polars, which a run with nothing to do does not need
 
     store = Store(Storage(item.uri), item.shards)
@@ -229,6 +121,7 @@ def merge_shard(item: _Merge) -> None:
     for unit, key in item.keys.items():
         made = {table: getattr(merged, table) for table in OUTPUTS[unit]}
         store.write_part(item.shard, key, made, stats[unit])
+    return sum(getattr(merged, table).num_rows for unit in item.keys for table in OUTPUTS[unit])
 
 
 def shard_keys(storage: Storage, keys: Sequence[str]) -> dict[str, Keys]:
@@ -266,15 +159,19 @@ def run(store: Store, config: RunConfig, sources: Sequence[Source], progress: Pr
     storage = store.storage
     keys = {source_key(store, config.ingest, source): source for source in sources}
     new = [
-        _Read(storage.absolute, store.shards, k, s, config.ingest) for k, s in keys.items() if not was_read(storage, k)
+        Reading(storage.absolute, store.shards, k, s, config.ingest)
+        for k, s in keys.items()
+        if not was_read(storage, k)
     ]
+    cost = Cost()
     if new:
-        _read_all(store, config, new, len(keys), progress)
+        cost.add(_read_all(store, config, new, len(keys), progress))
     part_keys = shard_keys(storage, list(keys))
     marks = {unit: unit_fingerprint(unit, part_keys[unit]) for unit in OUTPUTS}
     known = {unit: finished(store, unit, marks[unit]) for unit in OUTPUTS}
     there = {u: whole_parts(store, OUTPUTS[u], part_keys[u]) for u, manifest in known.items() if manifest is None}
     missing = sorted({shard for u, parts in there.items() for shard in part_keys[u] if shard not in parts})
+    aside: dict[int, Failure] = {}
     if missing:
         batches = shard_batches(storage, list(keys))
         todo = []
@@ -282,30 +179,38 @@ def run(store: Store, config: RunConfig, sources: Sequence[Source], progress: Pr
             wanted = {u: part_keys[u][shard] for u, parts in there.items() if shard not in parts}
             todo.append(_Merge(storage.absolute, store.shards, shard, wanted, tuple(batches[shard])))
         progress.begin("ingest: merge", len(part_keys["ingest"]), len(part_keys["ingest"]) - len(todo), "shards")
-        beam_engine.run_map(todo, merge_shard, config.beam, "merge", progress, _merged(store))
+        kept = len(part_keys["ingest"]) > len(todo)
+        known_aside = _known_aside(store, config.name)
+        ran = beam_engine.run_map(
+            todo, merge_shard, config.beam, "merge", progress, _merged(store), _about_merge, kept, known_aside
+        )
+        progress.worked(ran.cost)
+        cost.add(ran.cost)
+        aside = {todo[number].shard: failure for number, failure in ran.asides.items()}
+        progress.worked(ran.cost)
         progress.end()
         for unit, parts in there.items():
             for shard in set(part_keys[unit]) - set(parts):
                 made = store.adopt_part(OUTPUTS[unit], shard, part_keys[unit][shard], verify=False)
                 parts.update({shard: made} if made else {})
     facts = _facts(storage, list(keys))
-    interactions = known["ingest"] or _manifest("ingest", part_keys["ingest"], there["ingest"], {})
+    interactions = known["ingest"] or _manifest("ingest", part_keys["ingest"], there["ingest"], {}, aside)
     questions = known["questions"] or _manifest(
-        "questions", part_keys["questions"], there["questions"], {"ingest": interactions.fingerprint}
+        "questions", part_keys["questions"], there["questions"], {"ingest": interactions.fingerprint}, aside
     )
     for manifest in (interactions, questions):
         for name, count in manifest.stats.items():
             if name.startswith("repaired_"):
                 facts["repairs"][name.removeprefix("repaired_")] += count
     facts["repairs"] = dict(sorted(facts["repairs"].items()))
-    return Taken(interactions, questions, tuple(keys), len(missing), facts)
+    return Taken(interactions, questions, tuple(keys), len(missing) - len(aside), facts, aside, cost)
 
 
-def _read_all(store: Store, config: RunConfig, items: Sequence[_Read], total: int, progress: Progress) -> None:
+def _read_all(store: Store, config: RunConfig, items: Sequence[Reading], total: int, progress: Progress) -> Cost:
     megabytes = {item.key: max(1, item.source.bytes >> 20) for item in items}
     progress.begin(f"ingest: read {len(items)} of {total} files", sum(megabytes.values()), 0, "MB")
 
-    def read_so_far(item: _Read) -> tuple[int, int]:
+    def read_so_far(item: Reading) -> tuple[int, int]:
         whole = megabytes[item.key]
         if was_read(store.storage, item.key):
             return whole, 0
@@ -314,8 +219,26 @@ def _read_all(store: Store, config: RunConfig, items: Sequence[_Read], total: in
             groups += 1
         return min(whole - 1, groups * config.ingest.split_mb), 0
 
-    beam_engine.run_map(items, read_source, config.beam, "read", progress, read_so_far)
+    def about(item: Reading) -> About:
+        return About("ingest", item.source.uri, megabytes[item.key])
+
+    ran = beam_engine.run_map(items, read_source, config.beam, "read", progress, read_so_far, about)
+    progress.worked(ran.cost)
     progress.end()
+    return ran.cost
+
+
+def _known_aside(store: Store, name: str) -> set[int]:
+    """Return the shards that were set aside when this generation was made last."""
+    found: set[int] = set()
+    for unit in OUTPUTS:
+        with suppress(StoreError):
+            found |= set(store.generation(name).manifest(unit).aside)
+    return found
+
+
+def _about_merge(item: _Merge) -> About:
+    return About("ingest", f"merging shard {item.shard}", 1, item.shard, tuple(item.keys))
 
 
 def _merged(store: Store) -> Any:
@@ -337,8 +260,14 @@ def _facts(storage: Storage, keys: Sequence[str]) -> dict[str, Any]:
     return {"records": sum(one["records"] for one in found), "repairs": repairs, "sources": sources}
 
 
-def _manifest(unit: str, keys: Keys, parts: Mapping[int, Part], inputs: Mapping[str, str]) -> Manifest:
-    if lost := [shard for shard in keys if shard not in parts]:
+def _manifest(
+    unit: str, keys: Keys, parts: Mapping[int, Part], inputs: Mapping[str, str], aside: Mapping[int, Failure]
+) -> Manifest:
+    """Return the manifest of a unit, without what was set aside: the next run finds the whole one unmade."""
+    if lost := [shard for shard in keys if shard not in parts and shard not in aside]:
         raise StoreError(f"shard {lost[0]} is missing after ingest", remedy="Run the same command again.")
-    ordered = tuple(parts[shard] for shard in sorted(keys))
-    return Manifest(unit, unit_fingerprint(unit, keys), VERSION, {}, OUTPUTS[unit], dict(inputs), ordered)
+    left = {shard: key for shard, key in keys.items() if shard in parts}
+    without = {shard: aside[shard].reason for shard in sorted(keys) if shard not in parts}
+    ordered = tuple(parts[shard] for shard in sorted(left))
+    made = Manifest(unit, unit_fingerprint(unit, left, without), VERSION, {}, OUTPUTS[unit], dict(inputs), ordered)
+    return replace(made, aside=without) if without else made
