@@ -8,15 +8,16 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-# isort: off  (help lists commands in the order of these modules)
-from jobs import cli_experiment, cli_forget, cli_make, cli_read, cli_reader, console
+# Help lists commands in the order of these modules.
+# isort: off
+from jobs import cli_experiment, cli_forget, cli_make, cli_cluster, cli_read, cli_reader, console
 
 # isort: on
 from jobs.app import app
 from jobs.options import take_beam_options
 from schemas.errors import FAULT, TagloomError
 
-__all__ = ["app", "cli_experiment", "cli_forget", "cli_make", "cli_read", "cli_reader", "main"]
+__all__ = ["app", "cli_cluster", "cli_experiment", "cli_forget", "cli_make", "cli_read", "cli_reader", "main"]
 
 INTERRUPTED = 130
 STOPPED = "tagloom: stopped; finished parts stay, the same command goes on from there"
@@ -43,8 +44,8 @@ def _root(
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command and exit.
 
-    0 done, 1 failed, 2 bad usage, 3 finished with rejects above the limit, 130 stopped by Ctrl-C, 143 by SIGTERM
-    (1 where Ray was at work).
+    0 done, 1 failed, 2 bad usage, 3 finished with rejects above the limit or without some shards, 130 stopped by
+    Ctrl-C, 143 by SIGTERM.
     """
     console.heed_sigterm()
     given = sys.argv[1:] if arguments is None else arguments
@@ -56,7 +57,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except TagloomError as error:
         if verbose:
             raise
-        console.tell(f"tagloom: {error}")
+        console.tell(f"tagloom: {error}", "error")
         sys.exit(error.exit_code)
     except typer.Exit as done:
         sys.exit(done.exit_code)
@@ -64,23 +65,23 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         error.show(file=sys.stderr)
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
-        console.tell(STOPPED)
+        console.tell(STOPPED, "warning")
         sys.exit(INTERRUPTED)
-    except SystemExit:
-        console.tell(STOPPED)
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # typer ends so where nobody reads any more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+        console.tell(STOPPED, "warning")
         raise
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except OSError as error:
         if verbose:
             raise
-        console.tell(f"tagloom: {error.filename or 'storage'}: {error.strerror or error}")
+        console.tell(f"tagloom: {error.filename or 'storage'}: {error.strerror or error}", "error")
         sys.exit(1)
     except Exception as error:  # the last resort: users never see a traceback unless they ask for it
         if verbose:
             raise
-        console.tell(f"tagloom: {type(error).__name__}: {error}\n  {FAULT}")
+        console.tell(f"tagloom: {type(error).__name__}: {error}\n  {FAULT}", "error")
         sys.exit(1)
     sys.exit(code or 0)
 

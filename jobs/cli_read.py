@@ -1,4 +1,4 @@
-"""Commands that look: query, explain, compare, report, export, status, doctor.
+"""Commands that look: query, explain, compare, report, export, status, profile, doctor.
 
 Modules that do the work load inside each command, so that help answers at once.
 """
@@ -138,13 +138,38 @@ def export(
     commands.export(corpus, name, what, to, fmt, by_case=by_case, overwrite=overwrite, as_json=as_json)
 
 
-@app.command(epilog="Example: tagloom status --corpus ./corpus")
-def status(corpus: Corpus, verbose: Verbose = False, as_json: Json = False) -> None:
-    """Show the generations of a corpus, what they hold and whether a run is at work."""
-    from jobs import commands
+@app.command(epilog="Example: tagloom status --corpus ./corpus --follow")
+def status(
+    corpus: Corpus,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Show the newest run until it ends; exits with its exit code.")
+    ] = False,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Show the generations of a corpus and what they hold, and the run at work on it or the last one."""
+    from jobs import status_view
 
     console.set_up_logging(verbose)
-    commands.status(corpus, as_json=as_json)
+    if follow:
+        raise typer.Exit(status_view.follow(corpus, as_json=as_json))
+    status_view.status(corpus, as_json=as_json)
+
+
+@app.command(epilog="Example: tagloom profile --corpus ./corpus")
+def profile(
+    corpus: Corpus,
+    run: Annotated[
+        str | None, typer.Argument(metavar="RUN_ID", help="The run [the newest].", show_default=False)
+    ] = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Show where the time, the bytes and the memory of a run went, stage by stage, and what bounds it."""
+    from jobs import profile_view
+
+    console.set_up_logging(verbose)
+    profile_view.show(corpus, run, as_json=as_json)
 
 
 @app.command(epilog="Example: tagloom doctor")

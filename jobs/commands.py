@@ -26,7 +26,7 @@ def run(config: RunConfig, *, stages: Sequence[str], append: bool, wait: float, 
 
     result = driver.run(config, stages=stages, append=append, wait=wait, progress=console.progress(quiet, as_json))
     _show_run(result, as_json)
-    driver.check_rejects(result)
+    driver.check_finished(result)
 
 
 def _show_run(result: Any, as_json: bool) -> None:
@@ -265,37 +265,6 @@ def synth(to: str, size: int, cases: int | None, seed: int, *, overwrite: bool, 
         console.emit(f"next: tagloom run --corpus CORPUS {to}")
 
 
-def status(corpus: str, *, as_json: bool) -> None:
-    """Show the generations of a corpus."""
-    from pipelines.status import describe
-
-    found = describe(corpus)
-    if as_json:
-        console.emit_json(found)
-        return
-    console.emit(f"corpus {corpus}: {found['shards']} shards, {console.size(found['bytes'])}")
-    console.emit(f"a run is at work: {found['writer']}" if found["writer"] else "no run is at work")
-    for held in found["journals"]:
-        console.emit(f"journal {held['extractor']}: {held['entries']:,} replies, {console.size(held['bytes'])}")
-    for head in found["generations"]:
-        waiting = "  (ingested but not run: tagloom run)" if head["pending"] else ""
-        console.emit(f"\ngeneration '{head['name']}': {head['extractor']}{waiting}")
-        rows = [
-            [
-                u["unit"],
-                f"{u['parts']}",
-                f"{u['rows']:,}",
-                console.size(u["bytes"]),
-                f"{u['seconds']:.1f}",
-                u["made_at"],
-            ]
-            for u in head["units"]
-        ]
-        console.emit(console.table(["unit", "parts", "rows", "size", "seconds", "made at (UTC)"], rows, "lrrrrl"))
-        for line in head["remarks"]:
-            console.emit(line)
-
-
 def gc(corpus: str, *, dry_run: bool, drop: tuple[str, ...], journal: bool, wait: float, as_json: bool) -> None:
     """Remove what no generation needs."""
     from pipelines.gc import gc as sweep
@@ -303,10 +272,13 @@ def gc(corpus: str, *, dry_run: bool, drop: tuple[str, ...], journal: bool, wait
 
     swept = sweep(Store.open(corpus), dry_run=dry_run, drop=drop, journal=journal, wait=wait)
     if as_json:
-        console.emit_json({"removed": list(swept.files), "bytes": swept.bytes, "kept": swept.kept, "dry_run": dry_run})
+        told = {"removed": list(swept.files), "bytes": swept.bytes, "kept": swept.kept, "uploads": swept.uploads}
+        console.emit_json({**told, "dry_run": dry_run})
         return
     verb = "would remove" if dry_run else "removed"
     console.emit(f"{verb} {len(swept.files):,} files, {console.size(swept.bytes)}; {swept.kept:,} files stay")
+    if swept.uploads:
+        console.emit(f"{'would end' if dry_run else 'ended'} {swept.uploads:,} uploads that were never finished")
 
 
 def doctor(*, as_json: bool) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pipelines import logs
 from pipelines.failures import Failure
 from pipelines.meter import Cost
 from pipelines.progress import Silent
@@ -24,9 +25,18 @@ def emit(text: str) -> None:
     _write(sys.stdout, text + "\n")
 
 
-def tell(text: str) -> None:
-    """Print to standard error: progress, warnings, errors; never data."""
-    _write(sys.stderr, text + "\n")
+def tell(text: str, level: str = "info") -> None:
+    """Print to standard error: progress, warnings, errors; never data. As JSON where logs are."""
+    _write(sys.stderr, (_as_json(text, level) if _json_logs else text) + "\n")
+
+
+def _as_json(text: str, level: str) -> str:
+    """Return a line as JSON; what is said after a run is of that run still."""
+    return logs.line(text, level, **({} if logs.ids() else logs.last()))
+
+
+_json_logs = False
+"""Whether lines on standard error are JSON: `set_up_logging` looks."""
 
 
 def _write(stream: Any, text: str) -> None:
@@ -117,7 +127,10 @@ class Lines:
 
     def failed(self, failure: Failure) -> None:
         """Say so at once."""
-        tell(failure_line(failure))
+        tell(failure_line(failure), "warning")
+
+    def worked(self, cost: Cost) -> None:
+        """Ignore: too much for a person."""
 
     def end(self, note: str = "") -> None:
         """Say what it took."""
@@ -172,7 +185,10 @@ class Bars:
 
     def failed(self, failure: Failure) -> None:
         """Say so at once."""
-        tell(failure_line(failure))
+        tell(failure_line(failure), "warning")
+
+    def worked(self, cost: Cost) -> None:
+        """Ignore: too much for a person."""
 
     def end(self, note: str = "") -> None:
         """Replace the bar by a line."""
@@ -250,7 +266,7 @@ def progress(quiet: bool, as_json: bool) -> Bars | Lines | Silent:
     """Choose how progress is shown: bars on a terminal, lines elsewhere, nothing when quiet."""
     if quiet:
         return Silent()
-    return Bars() if sys.stderr.isatty() and not as_json else Lines()
+    return Bars() if sys.stderr.isatty() and not as_json and not _json_logs else Lines()
 
 
 def heed_sigterm() -> None:
@@ -267,13 +283,21 @@ def set_up_logging(verbose: bool) -> None:
     """Send log records to standard error: our own from INFO, or everything with `verbose`.
 
     What libraries warn of while they load is no news to a user; what goes wrong in them reaches the user as an error.
+
+    Raises:
+        UsageError: The environment asks for a format of logs that there is not.
     """
+    global _json_logs  # noqa: PLW0603  (set once, when a command begins)
+    _json_logs = logs.as_json()
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO if verbose else logging.ERROR,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    for name in ("schemas", "transforms", "indexers", "pipelines", "jobs"):
+    if _json_logs:
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(logs.JsonFormatter())
+    for name in logs.OWN:
         logging.getLogger(name).setLevel(logging.DEBUG if verbose else logging.INFO)
     if not verbose:
         for name in ("apache_beam", "ray"):

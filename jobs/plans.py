@@ -94,6 +94,7 @@ def reindex(
 ) -> None:
     """Make a generation anew under other settings, or tell what that would take."""
     from pipelines import reindex as maker
+    from pipelines.driver import shards_aside
 
     prepared = maker.prepare(config, origin=origin, name=name, keep=keep, trial=trial, retry_failed=retry_failed)
     if dry_run:
@@ -107,6 +108,8 @@ def reindex(
         console.emit_json(_as_dict(prepared, done))
     else:
         _show(prepared, done)
+    if (error := shards_aside(done.result)) is not None:
+        raise error
 
 
 def _agreed(prepared: Reindex) -> bool:
