@@ -140,9 +140,10 @@ def run(
 
     Raises:
         TagloomError: Anything that the user must mend.
+        ShardsAsideError: The run finished without some shards, which failed too often.
         TooManyRejectsError: The run finished, with too many rejects.
     """
-    from pipelines.driver import check_rejects
+    from pipelines.driver import check_finished
     from pipelines.driver import run as drive
     from schemas.config import load_config
 
@@ -150,5 +151,5 @@ def run(
     base = {**(config if isinstance(config, Mapping) else {}), **settings}
     loaded = load_config(path, overrides, base)
     result = drive(loaded, append=append, wait=wait)
-    check_rejects(result)
+    check_finished(result)
     return result

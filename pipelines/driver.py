@@ -9,13 +9,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pipelines import ingest, kept_prompts
+from pipelines import asides, beam_options, ingest, kept_prompts, observe, ray_nodes
 from pipelines.execute import Execution
 from pipelines.extract import variants
+from pipelines.failures import ShardsAsideError
 from pipelines.lock import writing
+from pipelines.observe import Watch, observing
 from pipelines.planner import all_units
 from pipelines.progress import Progress, Silent
-from pipelines.prometheus import place
 from pipelines.sources import Source, distinguished, find_sources
 from pipelines.stage import STAGES
 from pipelines.storage import Storage
@@ -51,6 +52,7 @@ class RunResult:
         facts: What ingest counted over all sources: ``records``, ``repairs``, ``sources``.
         config: The configuration that held, with what it took over from the generation before.
         memory: The most memory, in bytes, that this process (``process``) and one at work on a shard (``worker``) held.
+        aside: Unit -> shard -> why this run went on without it.
     """
 
     generation: Generation
@@ -61,6 +63,7 @@ class RunResult:
     facts: Mapping[str, Any]
     config: RunConfig
     memory: Mapping[str, int]
+    aside: asides.Asides
 
 
 def given_sources(config: RunConfig, storage: Storage) -> list[Source]:
@@ -142,7 +145,7 @@ def all_sources(store: Store, given: Sequence[Source], before: Generation | None
         before: What the run starts from.
         append: Keep the inputs of before as well; a given one replaces what the same file held then.
     """
-    told = memory_sources(store)
+    told = memory_sources(store, before)
     kept = ingest.known_sources(store, before.head["sources"]) if before and (append or not given) else []
     kept = [source for source in kept if not source.name.startswith(MEMORY)]
     names = {source.uri: source.name for source in kept}
@@ -152,12 +155,21 @@ def all_sources(store: Store, given: Sequence[Source], before: Generation | None
     return [*(s for s in kept if s.uri not in renewed), *again, *new, *told]
 
 
-def memory_sources(store: Store) -> list[Source]:
-    """Return the logs that `tagloom.Memory` wrote into the corpus."""
-    if not any(True for _ in store.storage.walk(MEMORY.rstrip("/"))):
-        return []
-    folder = store.storage.fs.unstrip_protocol(store.storage.path(MEMORY.rstrip("/")))
-    return [replace(source, name=MEMORY + source.name) for source in find_sources([folder], format=OWN_FORMAT)]
+def memory_sources(store: Store, before: Generation | None = None) -> list[Source]:
+    """Return the logs that `tagloom.Memory` wrote into the corpus.
+
+    An object store may be slow to list them, so those that the generation before read are looked for by name.
+    """
+    storage = store.storage
+    found = {path for path, _ in storage.walk(MEMORY.rstrip("/"))}
+    if before is not None and storage.local is None:
+        known = (one.uri for one in ingest.known_sources(store, before.head["sources"]) if one.name.startswith(MEMORY))
+        names = {MEMORY + uri.rpartition("/")[2] for uri in known}
+        found |= {name for name in names - found if storage.exists(name)}
+    logs = sorted(name for name in found if not name.rpartition("/")[2].startswith("."))
+    uris = [storage.fs.unstrip_protocol(storage.path(name)) for name in logs]
+    found_sources = find_sources(uris, format=OWN_FORMAT, hashed=True) if uris else []
+    return [replace(source, name=MEMORY + source.name.rpartition("/")[2]) for source in found_sources]
 
 
 def default_shards(sources: Sequence[Source]) -> int:
@@ -194,13 +206,16 @@ def run(
     with writing(storage, wait) as held:
         if not storage.exists("corpus.json"):
             _check(config, stages)  # a setting that is wrong must not leave a corpus behind
+            beam_options.check(config.beam, storage.uri if storage.private else None)
         store = open_store(config, sources)
         before = starting_point(store, config.name)
         config = continued(config, before, append)
         every = all_sources(store, sources, before, append)
-        result = build(store, config, every, before, stages=stages, progress=progress)
-        held.check()
-        store.move_heads({config.name: result.generation.head})
+        with observing(storage, config, progress) as watch:
+            result = build(store, config, every, before, stages=stages, progress=watch)
+            held.check()
+            store.move_heads({config.name: result.generation.head})
+            conclude(watch, result)
     return result
 
 
@@ -235,9 +250,11 @@ def build(
             taken = ingest.run(store, config, sources, execution.progress)
         execution.keep(taken.interactions, execution.seconds["ingest"], taken.made)
         execution.keep(taken.questions, execution.seconds["ingest"], taken.made)
+        for failure in taken.aside.values():
+            execution.set_aside(failure)
         _warn_of_unknown_cases(store, config, taken.interactions)
         execution.run(stages)
-    head = _head(store, execution.manifests, taken, config, before, complete=bool(stages))
+    head = _head(store, execution, taken, config, before, complete=bool(stages))
     generation = Generation(store, config.name, head)
     return RunResult(
         generation,
@@ -248,6 +265,7 @@ def build(
         taken.facts,
         config,
         {"process": peak_memory(), "worker": execution.peak},
+        execution.aside,
     )
 
 
@@ -258,8 +276,8 @@ def _check(config: RunConfig, stages: Sequence[str]) -> None:
         ConfigError, UsageError: One is.
     """
     all_units(config, stages)
-    if config.compute.metrics is not None:
-        place(config.compute.metrics)
+    ray_nodes.check(config.compute)
+    observe.check(config.compute)
 
 
 def _warn_of_large_shards(store: Store, sources: Sequence[Source]) -> None:
@@ -291,29 +309,48 @@ def _warn_of_unknown_cases(store: Store, config: RunConfig, interactions: Manife
         log.warning("extract.cases: %d of the cases named are not in the corpus: %s", len(unknown), shown)
 
 
-def check_rejects(result: RunResult) -> None:
-    """Raise where the share of rejects is above the limit.
+def conclude(watch: Watch, result: RunResult) -> None:
+    """Let the record of a run keep what it made, and what the command will end with although all is written."""
+    parts = {unit: len(manifest.parts) for unit, manifest in result.manifests.items()}
+    watch.conclude(parts, result.made, shards_aside(result) or too_many_rejects(result))
+
+
+def check_finished(result: RunResult) -> None:
+    """Raise where a run is finished and yet not as it should be.
 
     Raises:
-        TooManyRejectsError: It is.
+        ShardsAsideError: It went on without some shards.
+        TooManyRejectsError: The share of rejects is above the limit.
     """
+    if (error := shards_aside(result) or too_many_rejects(result)) is not None:
+        raise error
+
+
+def shards_aside(result: RunResult) -> ShardsAsideError | None:
+    """Return the error of a run that went on without some shards; None where it made all."""
+    return asides.complaint(result.generation.store, result.aside, result.manifests)
+
+
+def too_many_rejects(result: RunResult) -> TooManyRejectsError | None:
+    """Return the error of a run whose share of rejects is above the limit; None where it is not."""
     config = result.config
     records = int(result.facts["records"])
     rejects = result.manifests["questions"].stats.get("rejected_records", 0)
     share = rejects / max(1, records)
     if share > config.ingest.max_reject_share:
-        raise TooManyRejectsError(
+        return TooManyRejectsError(
             f"{rejects} of {records} records were rejected ({share:.1%}); the limit is "
             f"{config.ingest.max_reject_share:.1%}",
             where=config.corpus,
             remedy=f"See them: tagloom export -C {config.corpus} rejects. "
             "Raise ingest.max_reject_share if they may be missing.",
         )
+    return None
 
 
 def _head(
     store: Store,
-    manifests: Mapping[str, Manifest],
+    execution: Execution,
     taken: ingest.Taken,
     config: RunConfig,
     before: Generation | None,
@@ -321,12 +358,13 @@ def _head(
     complete: bool,
 ) -> dict[str, Any]:
     """Describe the new head. Ingest alone never takes the finished units away; what it read waits as ``pending``."""
-    units = {unit: manifest.fingerprint for unit, manifest in manifests.items()}
+    units = {unit: manifest.fingerprint for unit, manifest in execution.manifests.items()}
     passing = {"corpus": True, "compute": True, "inputs": True, "questions": True, "beam": True}
     settings = config.model_dump(mode="json", exclude={**passing, "extract": {"budget_tokens"}})
     settings = kept_prompts.portable(store.storage, settings)
     facts = {"records": taken.facts["records"], "repairs": dict(taken.facts["repairs"])}
     head = {"sources": list(taken.sources), "units": units, "config": settings, "pending": {}, "facts": facts}
+    head |= {"aside": asides.in_head(execution.aside)} if execution.aside else {}
     if before is None or before.name != config.name or set(before.units) <= {"ingest", "questions"}:
         return head
     if not complete:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from pipelines import beam_engine, ray_engine, work
-from pipelines.planner import Keys, UnitPlan, all_units, part_keys, plan_unit
+from pipelines import asides, beam_engine, ray_engine, work
+from pipelines.attempts import Attempts
+from pipelines.crew import Crew
+from pipelines.failures import Failure
+from pipelines.planner import Keys, UnitPlan, all_units, part_keys, plan_unit, unit_fingerprint
 from pipelines.progress import Progress
-from pipelines.prometheus import exporting
 from pipelines.ray_session import RaySession
 from pipelines.spent import Spent
 from pipelines.stage import Item, Stage, Unit, load_stage
@@ -47,6 +49,7 @@ class Execution:
         seconds: Stage -> seconds spent in it.
         made: Unit -> parts made.
         asked: Unit -> what an engine did for it in this very run.
+        aside: Unit -> shard -> why it was set aside in this very run.
         peak: The most memory that a process at work on an item has held, in bytes.
     """
 
@@ -59,6 +62,7 @@ class Execution:
     seconds: dict[str, float] = field(default_factory=dict)
     made: dict[str, int] = field(default_factory=dict)
     asked: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    aside: dict[str, dict[int, str]] = field(default_factory=dict)
     peak: int = 0
     ray: RaySession = field(init=False)
 
@@ -76,7 +80,8 @@ class Execution:
 
     def keep(self, manifest: Manifest, seconds: float, made: int) -> None:
         """Take a finished unit; its manifest is written unless this very one is there."""
-        known = self.store.find_manifest(manifest.unit, manifest.fingerprint)
+        stamped = "made_at" in manifest.run  # it comes from storage
+        known = manifest if stamped else self.store.find_manifest(manifest.unit, manifest.fingerprint)
         if known is None:
             stamp = {"seconds": round(seconds, 3), "made_at": datetime.now(UTC).isoformat(), "code": code_version()}
             known = replace(manifest, run={**manifest.run, **stamp})
@@ -94,7 +99,8 @@ class Execution:
         """Make units of one stage. Those of a stage that share work run together, others one after the other."""
         plans = []
         for stage, unit in wanted:
-            plans.append(plan_unit(self.store, stage, unit, self.upstream, self.before))
+            aside = {name: manifest.aside for name, manifest in self.manifests.items()}
+            plans.append(plan_unit(self.store, stage, unit, self.upstream, self.before, aside))
             if not stage.together:
                 with self.timed(stage.name):
                     self._finish(plans)
@@ -117,44 +123,88 @@ class Execution:
             left = sum(len(plan.missing) for plan in plans)
             label = plans[0].unit.name if len(plans) == 1 else plans[0].stage.name
             self.progress.begin(label, total, total - left, "parts")
-            for item, finished in self._run_items(plans[0].stage, items, spent):
-                busy += finished.cost.seconds
-                self.peak = max(self.peak, finished.cost.peak)
-                done |= {(u.name, item.shard): p for u, p in zip(item.units, finished.parts, strict=True)}
+            for item, ended in self._run_items(plans, items, spent):
+                if isinstance(ended, Failure):
+                    self.set_aside(ended)
+                    continue
+                busy += ended.cost.seconds
+                self.peak = max(self.peak, ended.cost.peak)
+                done |= {(u.name, item.shard): p for u, p in zip(item.units, ended.parts, strict=True)}
             self.progress.end()
         for plan in plans:
             inputs = {name: self.manifests[name].fingerprint for name in (*plan.unit.reads, *plan.unit.reads_whole)}
             facts = self._facts(plan, spent)
             if items and facts:
                 self.asked[plan.unit.name] = facts
-            made = plan.known or _manifest(self.store, plan, done, inputs, busy, facts)
-            self.keep(made, time.perf_counter() - started, len(plan.missing))
+            aside = self.aside.get(plan.unit.name, {})
+            made = plan.known or _manifest(self.store, plan, done, aside, inputs, busy, facts)
+            self.keep(made, time.perf_counter() - started, len(plan.missing) - len(aside))
 
-    def _run_items(self, stage: Stage, items: Sequence[Item], spent: Spent) -> Iterator[tuple[Item, work.Done]]:
-        """Run items and yield what was done. Beam tells nothing about a single item: its parts are found later."""
+    def check_whole(self) -> None:
+        """Raise where shards were set aside, for what is of no use without all of them; what is made stays.
+
+        Raises:
+            ShardsAsideError: Some were.
+        """
+        if (error := asides.complaint(self.store, self.aside, self.manifests)) is not None:
+            raise error
+
+    def set_aside(self, failure: Failure) -> None:
+        """Take note of a shard that this run goes on without."""
+        for unit in failure.units:
+            self.aside.setdefault(unit, {})[failure.shard] = failure.reason
+
+    def _run_items(self, plans: Sequence[UnitPlan], items: Sequence[Item], spent: Spent) -> Iterator[ray_engine.Ended]:
+        """Run items and yield what became of them. Beam tells of failures alone: parts are found later."""
+        stage = plans[0].stage
         if stage.engine == "beam":
-            beam_engine.run_map(items, work.run, self.config.beam, items[0].stage, self.progress, self._measure)
+            ran = beam_engine.run_map(
+                items,
+                work.run,
+                self.config.beam,
+                items[0].stage,
+                self.progress,
+                self._measure,
+                kept=any(plan.present for plan in plans),
+                known=self._known(plans),
+            )
+            self.progress.worked(ran.cost)
+            yield from ((items[n], failure) for n, failure in ran.asides.items())
             return
         needs = stage.needs(self.config)
         small = sum(item.rows for item in items) <= SMALL_ROWS and self.config.compute.workers == "auto"
-        if needs is None:
-            crew = None if small and not self.ray.started else self.ray.workers()
-            for item, done in ray_engine.run_items(items, crew):
-                self.progress.advance(len(item.units), item.rows)
-                yield item, done
-            return
-        alone = small and not needs.gpus and needs.python is None and needs.replicas in (None, 1)
-        replicas = None if alone else self.ray.replicas(needs)
-        with exporting(self.config.compute.metrics, spent):
-            try:
-                for item, done in ray_engine.run_asking(
-                    items, replicas, needs.at_once, spent, lambda: self.progress.measure(spent)
-                ):
+        crew: Crew | None = None
+        told: dict[str, Any] = {"attempts": self._attempts(plans, items), "progress": self.progress}
+        try:
+            if needs is None:
+                crew = None if small and not self.ray.started else self.ray.workers()
+                ended = ray_engine.run_items(items, crew, **told)
+            else:
+                alone = small and not needs.gpus and needs.python is None and needs.replicas in (None, 1)
+                crew = None if alone else self.ray.replicas(needs)
+                ended = ray_engine.run_asking(
+                    items, crew, needs.at_once, spent, lambda: self.progress.measure(spent), **told
+                )
+            for item, one in ended:
+                if not isinstance(one, Failure):
                     self.progress.advance(len(item.units), item.rows)
-                    yield item, done
-            finally:
-                if replicas is not None:
-                    replicas.end(PATIENCE)
+                yield item, one
+        finally:
+            if needs is not None and crew is not None:
+                crew.end(PATIENCE)
+
+    def _attempts(self, plans: Sequence[UnitPlan], items: Sequence[Item]) -> Attempts:
+        """Begin to count failures; what is there, and what failed before, tell whether work can succeed."""
+        return Attempts(items, kept=any(plan.present for plan in plans), known=self._known(plans))
+
+    def _known(self, plans: Sequence[UnitPlan]) -> set[int]:
+        """Return the shards that units were set aside in before."""
+        known: set[int] = set()
+        if self.before is not None:
+            for plan in plans:
+                with suppress(StoreError):
+                    known |= set(self.before.manifest(plan.unit.name).aside)
+        return known
 
     def _facts(self, plan: UnitPlan, spent: Spent) -> dict[str, Any]:
         """Return what a manifest keeps about the engine of a unit."""
@@ -219,12 +269,15 @@ def _manifest(
     store: Store,
     plan: UnitPlan,
     done: Mapping[tuple[str, int], Part],
+    aside: Mapping[int, str],
     inputs: Mapping[str, str],
     busy: float,
     facts: Mapping[str, Any],
 ) -> Manifest:
     parts = []
     for shard, key in sorted(plan.keys.items()):
+        if shard in aside:
+            continue
         part = plan.present.get(shard) or done.get((plan.unit.name, shard))
         part = part or store.adopt_part(plan.unit.outputs, shard, key, verify=False)
         if part is None:
@@ -234,10 +287,11 @@ def _manifest(
                 remedy="Run the same command again.",
             )
         parts.append(part)
-    worked = {"busy_seconds": round(busy, 3), "parts_made": len(plan.missing), **facts}
+    worked = {"busy_seconds": round(busy, 3), "parts_made": len(plan.missing) - len(aside), **facts}
+    left_out = {**plan.aside, **aside}
     return Manifest(
         unit=plan.unit.name,
-        fingerprint=plan.fingerprint,
+        fingerprint=unit_fingerprint(plan.unit.name, part_keys(parts), left_out),
         version=plan.stage.version,
         config=plan.unit.described,
         tables=plan.unit.outputs,
@@ -245,4 +299,5 @@ def _manifest(
         parts=tuple(parts),
         run=worked,
         whole=plan.unit.whole,
+        aside=left_out,
     )

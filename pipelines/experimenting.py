@@ -18,8 +18,9 @@ from pipelines.execute import Execution
 from pipelines.experiment import STAGE
 from pipelines.experiments import Asked, Experiment
 from pipelines.lock import writing
+from pipelines.observe import observing
 from pipelines.planner import all_units, part_keys
-from pipelines.progress import Progress, Silent
+from pipelines.progress import Progress
 from pipelines.query import settings
 from pipelines.stage import Unit
 from pipelines.storage import Storage
@@ -111,13 +112,15 @@ def run(
         config = settings(generation)
         config = config.model_copy(update={"compute": config.compute.model_copy(update={"workers": workers})})
         planned, asked = plan(generation, config, wanted)
-        execution = Execution(store, config, generation, progress or Silent())
-        for unit in sorted({read for one in planned for read in (*one.reads, *one.reads_whole)} | {"ingest"}):
-            if unit in generation.units:
-                execution.manifests[unit] = generation.manifest(unit)
-                execution.upstream[unit] = part_keys(execution.manifests[unit].parts)
-        with execution.ray:
-            execution.make([(STAGE, unit) for unit in planned])
+        with observing(store.storage, config, progress, "experiment") as watch:
+            execution = Execution(store, config, generation, watch)
+            for unit in sorted({read for one in planned for read in (*one.reads, *one.reads_whole)} | {"ingest"}):
+                if unit in generation.units:
+                    execution.manifests[unit] = generation.manifest(unit)
+                    execution.upstream[unit] = part_keys(execution.manifests[unit].parts)
+            with execution.ray:
+                execution.make([(STAGE, unit) for unit in planned])
+            execution.check_whole()
         own = {unit.name: execution.manifests[unit.name] for unit in planned}
         marks = {unit: manifest.fingerprint for unit, manifest in own.items()}
         head = store.heads()[name]

@@ -16,6 +16,7 @@ from schemas.errors import (
     TooManyRejectsError,
     UsageError,
 )
+from transforms.engines import EngineError
 
 ATTEMPTS = 3
 """Failures after which a shard is set aside."""
@@ -23,7 +24,7 @@ ATTEMPTS = 3
 HOPELESS = 3
 """Shards of a stage set aside after which it ends, where not one has succeeded: then the shards are not to blame."""
 
-_OF_THE_RUN = (UsageError, MissingDependencyError, StoreError, BudgetError, TooManyRejectsError)
+_OF_THE_RUN = (UsageError, MissingDependencyError, StoreError, BudgetError, EngineError, TooManyRejectsError)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pipelines import extract, reindex, repair, studies
 from pipelines.evaluate import JUDGED
 from pipelines.graft import EXPERIMENT, REPAIRS, SEARCH, SEARCHED, Grafting, Study
 from pipelines.lock import writing
+from pipelines.observe import observing
 from pipelines.planner import part_keys
 from pipelines.progress import Progress
 from pipelines.query import settings
@@ -78,9 +79,11 @@ def run(
         given = config.model_dump(exclude_unset=True)
         more = {"grafting": own.model_dump(), "held": tuple(before.units), "asking": asking}
         study = Study.model_validate({**given, **more, "round": len(base.graph.repairs) + 1})
-        execution = studies.execution(study, before, progress)
-        with execution.ray:
-            execution.run([EXPERIMENT])
+        with observing(store.storage, study, progress, "graft") as watch:
+            execution = studies.execution(study, before, watch)
+            with execution.ray:
+                execution.run([EXPERIMENT])
+            execution.check_whole()
         manifest = execution.manifests[REPAIRS]
         parts = (store.read_part("repairs", part.shard, part.key) for part in manifest.parts)
         found = pa.concat_tables([empty("repairs"), *parts]).unify_dictionaries()
@@ -105,11 +108,13 @@ def run(
                 "counts": counts,
             }
         )
-        measuring = studies.execution(last, after, progress)
-        judged = before.manifest(JUDGED)
-        measuring.manifests[BEFORE], measuring.upstream[BEFORE] = judged, part_keys(judged.parts)
-        with measuring.ray:
-            measuring.run([EXPERIMENT])
+        with observing(store.storage, last, progress, "graft") as watch:
+            measuring = studies.execution(last, after, watch)
+            judged = before.manifest(JUDGED)
+            measuring.manifests[BEFORE], measuring.upstream[BEFORE] = judged, part_keys(judged.parts)
+            with measuring.ray:
+                measuring.run([EXPERIMENT])
+            measuring.check_whole()
         after = studies.hang(after, EXPERIMENT, [measuring.manifests[EXPERIMENT]], held)
     results = after.table("results", unit=EXPERIMENT)
     return Grafted(before, after, counts, found, results, dict(execution.asked), remarks)

@@ -15,11 +15,12 @@ class Cost:
 
     Attributes:
         seconds: Wall time.
-        cpu: Processor time of the whole process, in seconds; 0 where several items share it (engines are waited for).
+        cpu: Processor time of the process, in seconds; 0 where several items share it (engines are waited for).
         reading: Seconds of `seconds` spent waiting for storage to read.
         writing: Likewise, to write.
         bytes_read: Bytes that came from storage.
         bytes_written: Bytes that went there.
+        retries: Requests to storage that were made again, after faults that pass.
         peak: The most memory that a process at this work has held so far, in bytes; a maximum, never a sum.
     """
 
@@ -29,6 +30,7 @@ class Cost:
     writing: float = 0.0
     bytes_read: int = 0
     bytes_written: int = 0
+    retries: int = 0
     peak: int = 0
 
     def add(self, other: Cost) -> None:
@@ -62,6 +64,13 @@ def reading() -> Iterator[Cost]:
 def writing() -> Iterator[Cost]:
     """Count a block as writing; the block adds its bytes."""
     yield from _phase("writing")
+
+
+def retried() -> None:
+    """Count a request that is made again."""
+    cost = _current.get()
+    if cost is not None:
+        cost.retries += 1
 
 
 def _phase(name: str) -> Iterator[Cost]:

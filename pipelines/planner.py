@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from pipelines.stage import STAGES, Stage, Unit, load_stage, part_key
 from pipelines.store import Generation, Manifest, Part, Store
@@ -19,10 +20,11 @@ class UnitPlan:
     """One unit: the key of every part, those that are there, and why the rest must be made.
 
     Attributes:
-        keys: Shard -> key.
+        keys: Shard -> key, of the shards that it can have.
         known: The manifest, when this very unit was finished before.
         present: Shard -> part that is there, whole, though no manifest names it yet.
         reason: Why parts must be made; empty when none.
+        aside: Shard -> why it is left out: a unit that this one reads lacks it.
     """
 
     stage: Stage
@@ -32,6 +34,7 @@ class UnitPlan:
     known: Manifest | None
     present: Mapping[int, Part]
     reason: str
+    aside: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def missing(self) -> list[int]:
@@ -39,9 +42,10 @@ class UnitPlan:
         return [] if self.known else [shard for shard in self.keys if shard not in self.present]
 
 
-def unit_fingerprint(unit: str, keys: Mapping[int, str]) -> str:
-    """Return the fingerprint of a unit: the hash of its name and of all its part keys."""
-    return fingerprint([unit, sorted(keys.items())])
+def unit_fingerprint(unit: str, keys: Mapping[int, str], aside: Collection[int] = ()) -> str:
+    """Return the fingerprint of a unit: the hash of its name, of all its part keys, and of the shards it leaves out."""
+    own = [unit, sorted(keys.items())]
+    return fingerprint([*own, sorted(aside)] if aside else own)
 
 
 def all_units(config: RunConfig, stages: Iterable[str] = STAGES) -> list[tuple[Stage, Unit]]:
@@ -50,7 +54,12 @@ def all_units(config: RunConfig, stages: Iterable[str] = STAGES) -> list[tuple[S
 
 
 def plan_unit(
-    store: Store, stage: Stage, unit: Unit, upstream: Mapping[str, Mapping[int, str]], before: Generation | None
+    store: Store,
+    stage: Stage,
+    unit: Unit,
+    upstream: Mapping[str, Mapping[int, str]],
+    before: Generation | None,
+    aside: Mapping[str, Collection[int]] = MappingProxyType({}),
 ) -> UnitPlan:
     """Plan one unit.
 
@@ -60,8 +69,11 @@ def plan_unit(
         unit: The unit.
         upstream: Unit -> shard -> key, for every unit that it reads.
         before: The generation that the name points at now, to tell what changed.
+        aside: Unit -> shards that it leaves out; a unit that reads it leaves them out as well.
     """
-    shards = sorted({shard for name in unit.reads for shard in upstream[name]})
+    lacking = {} if unit.whole else {shard: name for name in unit.reads for shard in aside.get(name, ())}
+    left_out = {shard: f"'{name}' lacks it" for shard, name in sorted(lacking.items())}
+    shards = sorted({shard for name in unit.reads for shard in upstream[name]} - set(left_out))
     if unit.whole:
         reads = [(name, sorted(upstream[name].items())) for name in unit.reads]
         keys: Keys = {0: part_key(stage, unit, reads)} if shards else {}
@@ -78,13 +90,13 @@ def plan_unit(
             )
             for shard in shards
         }
-    mark = unit_fingerprint(unit.name, keys)
+    mark = unit_fingerprint(unit.name, keys, left_out)
     known = finished(store, unit.name, mark)
     if known is not None:
-        return UnitPlan(stage, unit, keys, mark, known, {part.shard: part for part in known.parts}, "")
+        return UnitPlan(stage, unit, keys, mark, known, {part.shard: part for part in known.parts}, "", left_out)
     present = whole_parts(store, unit.outputs, keys)
     reason = _reason(stage, unit, keys, before) if len(present) < len(keys) else ""
-    return UnitPlan(stage, unit, keys, mark, None, present, reason)
+    return UnitPlan(stage, unit, keys, mark, None, present, reason, left_out)
 
 
 def whole_parts(store: Store, tables: Iterable[str], keys: Mapping[int, str]) -> dict[int, Part]:
@@ -108,8 +120,10 @@ def _reason(stage: Stage, unit: Unit, keys: Mapping[int, str], before: Generatio
         named = ("its cases" if name == "chosen" else name for name in changed)
         return f"configuration changed: {', '.join(named)}"
     had = {part.shard: part.key for part in old.parts}
-    touched = sum(had.get(shard) != key for shard, key in keys.items())
-    return f"inputs changed in {touched} of {len(keys)} shards"
+    touched = {shard for shard, key in keys.items() if had.get(shard) != key}
+    if touched and touched <= set(old.aside):
+        return f"{len(touched)} of {len(keys)} shards were set aside"
+    return f"inputs changed in {len(touched)} of {len(keys)} shards"
 
 
 def finished(store: Store, unit: str, fingerprint: str) -> Manifest | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines import estimate, ingest
+from pipelines import estimate, ingest, ingest_read
 from pipelines.driver import all_sources, continued, default_shards, given_sources, starting_point
 from pipelines.estimate import Asked, Rate
 from pipelines.planner import Keys, UnitPlan, all_units, finished, plan_unit, unit_fingerprint, whole_parts
@@ -78,7 +78,7 @@ def plan(config: RunConfig, *, append: bool) -> PlanView:
     Raises:
         TagloomError: The configuration or an input is not valid.
     """
-    ingest.check(config.ingest)
+    ingest_read.check(config.ingest)
     given = given_sources(config, Storage(config.corpus))
     if Storage(config.corpus).exists("corpus.json"):
         store = Store.open(config.corpus)

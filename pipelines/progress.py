@@ -36,6 +36,10 @@ class Progress(Protocol):
         """An attempt on a shard failed."""
         ...
 
+    def worked(self, cost: Cost) -> None:
+        """A whole step cost this, whose shards tell nothing one by one (Beam); comes once, before `end`."""
+        ...
+
     def end(self, note: str = "") -> None:
         """The stage is done."""
         ...
@@ -60,6 +64,9 @@ class Silent:
         """Ignore."""
 
     def failed(self, failure: Failure) -> None:
+        """Ignore."""
+
+    def worked(self, cost: Cost) -> None:
         """Ignore."""
 
     def end(self, note: str = "") -> None:

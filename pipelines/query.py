@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from pipelines.rank import named
 from pipelines.store import Generation
 from schemas.config import RunConfig
 from schemas.errors import StoreError, UsageError
-from schemas.ids import nearest
+from schemas.ids import nearest, shard_of
 from schemas.tables import build
 from transforms.interactions import full_text
 
@@ -100,6 +101,23 @@ class Asked:
     table_of: TableOf
 
 
+def _check_there(generation: Generation, units: Iterable[str], case: str) -> None:
+    """Check that no unit lacks the shard of a case.
+
+    Raises:
+        StoreError: One does.
+    """
+    shard = shard_of(case, generation.store.shards)
+    for unit in units:
+        manifest = generation.manifest(unit)
+        if shard in manifest.aside:
+            raise StoreError(
+                f"case '{case}' lies in shard {shard}, which '{unit}' lacks: {manifest.aside[shard]}",
+                where=generation.store.storage.uri,
+                remedy="It was set aside when it failed. Run again: what is missing is made.",
+            )
+
+
 def ask(generation: Generation, case: str, retriever: str) -> Asked:
     """Find what it takes to ask a case; arguments and errors as `answer`."""
     config = settings(generation)
@@ -111,6 +129,8 @@ def ask(generation: Generation, case: str, retriever: str) -> Asked:
             where=generation.store.storage.uri,
             remedy=f"Make it: tagloom run -C {generation.store.storage.uri} --preset {retriever.partition('@')[0]}",
         )
+    if generation.head.get("aside"):
+        _check_there(generation, wanted, case)
     rows = of_case(generation.case_part("ingest", "interactions", case), case)
     if not rows.num_rows:
         guess = nearest(case, cases(generation))

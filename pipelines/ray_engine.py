@@ -2,43 +2,72 @@
 
 from __future__ import annotations
 
+import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines import side_by_side, work
+from pipelines.attempts import Attempts, as_told
 from pipelines.crew import Crew
+from pipelines.failures import Failure
 from pipelines.load import Load
+from pipelines.progress import Progress, Silent
 from pipelines.spent import Spent
 from pipelines.stage import Item
-from schemas.errors import FAULT, StoreError, TagloomError
+from schemas.errors import TagloomError
 
-ATTEMPTS = 3
-"""Workers that an item may lose."""
 WATCH_SECONDS = 1.0
+GRACE_SECONDS = 3.0
+"""Seconds that items at work have to end when the run is told to end: a part that is written stays."""
+
+Ended = tuple[Item, work.Done | Failure]
+"""An item with what was done, or with the failure for which it is set aside."""
 
 
-def run_items(items: Sequence[Item], crew: Crew | None) -> Iterator[tuple[Item, work.Done]]:
+def run_items(
+    items: Sequence[Item], crew: Crew | None, *, attempts: Attempts | None = None, progress: Progress | None = None
+) -> Iterator[Ended]:
     """Run items that compute, and yield each as it ends; bounded numbers are in flight.
 
     Args:
         items: The work.
         crew: Ray's workers; None runs the items one after the other in this process.
+        attempts: Decides what becomes of an item that fails.
+        progress: Is told what begins, ends and fails.
 
     Raises:
-        TagloomError: An item failed; what had ended before stays on storage.
+        TagloomError: What concerns the whole run; what had ended before stays on storage.
     """
+    attempts, progress = attempts or Attempts(items), progress or Silent()
     if crew is not None:
-        yield from _on_ray(items, crew, None, lambda: None)
+        yield from _Flight(items, crew, attempts, progress, None, lambda: None).run()
         return
     for item in items:
-        yield item, work.run(item)
+        ended: Failure | work.Done | None = None
+        while ended is None or (isinstance(ended, Failure) and not ended.aside):
+            progress.started(item.shard)
+            try:
+                ended = work.run(item)
+            except Exception as error:
+                ended = attempts.failed(item, error)
+            else:
+                attempts.succeeded()
+            _tell(progress, item, ended)
+        yield item, ended
 
 
 def run_asking(
-    items: Sequence[Item], crew: Crew | None, at_once: int, spent: Spent, told: Callable[[], None]
-) -> Iterator[tuple[Item, work.Done]]:
+    items: Sequence[Item],
+    crew: Crew | None,
+    at_once: int,
+    spent: Spent,
+    told: Callable[[], None],
+    *,
+    attempts: Attempts | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Ended]:
     """Run items that wait for an engine, many at a time, and yield each as it ends.
 
     Args:
@@ -47,78 +76,131 @@ def run_asking(
         at_once: Cases that a worker has at work at once.
         spent: Receives what engines did, about once a second.
         told: Called after that.
+        attempts: Decides what becomes of an item that fails.
+        progress: Is told what begins, ends and fails.
 
     Raises:
-        TagloomError: An item failed; what had ended before stays on storage.
+        TagloomError: What concerns the whole run; what had ended before stays on storage.
         BudgetError: `spent` has a budget that is used up.
     """
+    attempts, progress = attempts or Attempts(items), progress or Silent()
     if crew is not None:
 
         def look() -> None:
             spent.take(crew.meters())
             told()
 
-        yield from _on_ray(items, crew, at_once, look)
+        yield from _Flight(items, crew, attempts, progress, at_once, look).run()
         look()
         return
     last = items[0]
     try:
-        for one in side_by_side.run(items, at_once, WATCH_SECONDS):
+        for one in side_by_side.run(items, at_once, WATCH_SECONDS, attempts):
             if isinstance(one, tuple):
-                last = one[0]
-                yield one
+                last, ended = one
+                if ended is None:
+                    progress.started(last.shard)
+                    continue
+                _tell(progress, last, ended)
+                if isinstance(ended, work.Done) or ended.aside:
+                    yield last, ended
             else:
                 spent.take([one])
                 told()
     except TagloomError:
         raise
     except Exception as error:
-        raise _typed(error, last) from error
+        raise as_told(error, last) from error
 
 
-def _on_ray(
-    items: Sequence[Item], crew: Crew, at_once: int | None, look: Callable[[], None]
-) -> Iterator[tuple[Item, work.Done]]:
-    import ray
+def _tell(progress: Progress, item: Item, ended: work.Done | Failure) -> None:
+    if isinstance(ended, Failure):
+        progress.failed(ended)
+    else:
+        progress.finished(item.shard, ended.cost)
 
-    waiting = list(reversed(items))
-    flying: dict[Any, tuple[Item, int]] = {}
-    lost: Counter[int] = Counter()
-    load = Load(len(crew), at_once)
-    looked = time.monotonic()
-    while waiting or flying:
-        while waiting and (free := load.free(crew.up(0.0 if flying else WATCH_SECONDS))) is not None:
-            item = waiting.pop()
-            flying[crew.run(free, item)] = item, free
-            load.change(free, item, 1)
-        ready = ray.wait(list(flying), num_returns=1, timeout=WATCH_SECONDS)[0] if flying else []
-        if time.monotonic() - looked >= WATCH_SECONDS:
-            look()
-            looked = time.monotonic()
-        for reference in ready:
-            item, worker = flying.pop(reference)
-            load.change(worker, item, -1)
+
+@dataclass
+class _Flight:
+    """Items on their way through Ray's workers."""
+
+    items: Sequence[Item]
+    crew: Crew
+    attempts: Attempts
+    progress: Progress
+    at_once: int | None
+    look: Callable[[], None]
+    waiting: list[Item] = field(init=False)
+    flying: dict[Any, tuple[Item, int, int]] = field(init=False, default_factory=dict)
+    tried: dict[int, set[int]] = field(init=False, default_factory=dict)
+    load: Load = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.waiting = list(reversed(self.items))
+        self.load = Load(self.at_once)
+
+    def run(self) -> Iterator[Ended]:
+        """Yield every item as it ends."""
+        import ray
+
+        looked = time.monotonic()
+        with self.crew.wanted(len(self.items)):
             try:
-                done = ray.get(reference)
-            except ray.exceptions.RayTaskError as error:
-                raise _typed(error.cause, item) from error
-            except ray.exceptions.RayError as error:
-                lost[item.shard] += 1
-                if lost[item.shard] == ATTEMPTS:
-                    raise TagloomError(
-                        f"a worker was lost {ATTEMPTS} times: {error}",
-                        where=f"{item.stage}, shard {item.shard}",
-                        remedy="Finished parts stay. Check memory and disk, then run the same command again.",
-                    ) from error
-                crew.replace(worker)
-                waiting.append(item)
-                continue
-            yield item, done
+                while self.waiting or self.flying:
+                    self._send()
+                    ready = self._ready()
+                    if time.monotonic() - looked >= WATCH_SECONDS:
+                        self.look()
+                        looked = time.monotonic()
+                    for reference in ready:
+                        item, ended = self._land(reference)
+                        _tell(self.progress, item, ended)
+                        if isinstance(ended, work.Done) or ended.aside:
+                            yield item, ended
+                        else:
+                            self.waiting.append(item)
+            except SystemExit as end:
+                if self.flying:
+                    ray.wait(list(self.flying), num_returns=len(self.flying), timeout=GRACE_SECONDS)
+                # Ray puts another code in the place of the one that the signal's handler gave.
+                raise SystemExit(128 + signal.SIGTERM) from end
 
+    def _send(self) -> None:
+        """Give workers what they have room for; an item that failed goes to another worker where there is one."""
+        up = self.crew.up(0.0 if self.flying else WATCH_SECONDS)
+        for place in reversed(range(len(self.waiting))):
+            item = self.waiting[place]
+            alone = self.attempts.alone(item)
+            free = self.load.free(up, alone=alone, but=self.tried.get(item.shard, ()))
+            if free is not None:
+                del self.waiting[place]
+                self.flying[self.crew.run(free, item)] = item, free, self.crew.life(free)
+                self.load.give(free, item, alone=alone)
+                self.progress.started(item.shard)
+            elif item.shard not in self.tried:
+                return  # nobody has room for any other item either
 
-def _typed(cause: Exception, item: Item) -> TagloomError:
-    if isinstance(cause, TagloomError):
-        return cause
-    if isinstance(cause, OSError):
-        return StoreError(str(cause), where=f"{item.stage}, shard {item.shard}")
-    return TagloomError(f"{type(cause).__name__}: {cause}", where=f"{item.stage}, shard {item.shard}", remedy=FAULT)
+    def _ready(self) -> list[Any]:
+        import ray
+
+        if not self.flying:
+            return []
+        found: list[Any] = ray.wait(list(self.flying), num_returns=1, timeout=WATCH_SECONDS)[0]
+        return found
+
+    def _land(self, reference: Any) -> Ended:
+        import ray
+
+        item, worker, life = self.flying.pop(reference)
+        self.load.done(worker, item)
+        try:
+            done: work.Done = ray.get(reference)
+        except ray.exceptions.RayTaskError as error:
+            self.tried.setdefault(item.shard, set()).add(worker)
+            return item, self.attempts.failed(item, error.cause)
+        except ray.exceptions.RayError as error:
+            self.crew.replace(worker, life)
+            self.tried.setdefault(item.shard, set())
+            return item, self.attempts.failed(item, error, lost=True)
+        self.attempts.succeeded()
+        return item, done

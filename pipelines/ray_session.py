@@ -13,11 +13,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from pipelines import crew
+from pipelines import crew, ray_nodes
 from pipelines.crew import Crew
 from pipelines.ray_head import READY
 from pipelines.stage import Needs
@@ -36,11 +37,25 @@ SINGLE_THREADED = {
 """Environment of workers: one busy process a core, so no library may start threads of its own."""
 
 
-def worker_count(compute: ComputeConfig, private: bool) -> int:
-    """Return how many workers to use; 0 means this process, the only choice for storage that no other can see."""
+SUBMISSION = "TAGLOOM_SUBMISSION_ID"
+"""Environment variable that is set in a job that was submitted to a cluster: its Ray is there, with the code."""
+
+
+def worker_count(compute: ComputeConfig, private: bool) -> int | None:
+    """Return how many workers to use; None means as many as the cluster has room for.
+
+    0 means this process, the only choice for storage that no other can see.
+    """
     if private:
         return 0
-    return (os.cpu_count() or 1) if compute.workers == "auto" else compute.workers
+    if compute.workers != "auto":
+        return compute.workers
+    return None if joins(compute) else os.cpu_count() or 1
+
+
+def joins(compute: ComputeConfig) -> bool:
+    """Tell whether a run joins a Ray that somebody else runs, rather than start one."""
+    return bool(compute.address or os.environ.get(SUBMISSION))
 
 
 class RaySession:
@@ -73,7 +88,7 @@ class RaySession:
 
     def start(self) -> None:
         """Begin to start Ray, unless that was done or no workers are wanted."""
-        if self._thread is None and self._count:
+        if self._thread is None and self._count != 0:
             self._thread = threading.Thread(target=self._live, daemon=True, name="tagloom-ray")
             self._thread.start()
 
@@ -84,9 +99,19 @@ class RaySession:
             TagloomError: Ray cannot be started or reached.
         """
         self._connect()
-        if self._workers is None and self._count:
-            self._workers = crew.workers(self._count)
+        if self._workers is None and self._count != 0:
+            self._workers = self._ordinary()
         return self._workers
+
+    def _ordinary(self) -> Crew:
+        needs, joined = crew.ordinary(self._compute), joins(self._compute)
+        if needs.memory and not joined and not ray_nodes.room(needs, self._compute).places:
+            raise TagloomError(
+                f"no worker that keeps {self._compute.memory_gb:g} GB of memory fits here",
+                where="compute.memory_gb",
+                remedy="Set less, or name a cluster that has it (compute.address).",
+            )
+        return crew.workers(self._count, self._compute, joined=joined)
 
     def replicas(self, needs: Needs) -> Crew | None:
         """Return new workers for a stage with needs of its own, for the caller to end; None without Ray.
@@ -95,23 +120,26 @@ class RaySession:
             TagloomError: Ray cannot be started or reached, or has not what is needed.
         """
         self._connect()
-        if not self._count:
+        if self._count == 0:
             return None
         import ray
 
+        joined = joins(self._compute)
         gpus = ray.cluster_resources().get("GPU", 0.0)
-        if needs.gpus > gpus and not self._compute.address:
+        if needs.gpus > gpus and not joined:
             raise TagloomError(
                 f"a replica of the engine needs {needs.gpus:g} GPU, and there are {gpus:g} here",
                 where="extract.options",
                 remedy="Name a cluster that has them (compute.address), or an engine that runs on the CPU.",
             )
-        automatic = max(1, int(gpus / needs.gpus)) if needs.gpus else 1
-        return crew.replicas(needs, needs.replicas or automatic)
+        if not needs.gpus:
+            needs = replace(needs, memory=crew.memory_of(self._compute))
+        automatic = None if joined or needs.gpus else 1
+        return crew.replicas(needs, needs.replicas or automatic, self._compute, joined=joined)
 
     def _connect(self) -> None:
         self.start()
-        if self._count:
+        if self._count != 0:
             self._ready.wait()
         if self._failed is not None:
             raise self._failed
@@ -137,9 +165,9 @@ class RaySession:
     def _live(self) -> None:
         try:
             cores = 0 if self._needs is None else math.ceil(self._needs.cpus * (self._needs.replicas or 1))
-            with connected(self._compute, self._count + cores):
+            with connected(self._compute, (self._count or 0) + cores):
                 if self._needs is None:  # else they would take the memory that an engine needs
-                    self._workers = crew.workers(self._count)
+                    self._workers = self._ordinary()
                 self._ready.set()
                 self._stop.wait()
                 if self._workers is not None:
@@ -154,33 +182,46 @@ class RaySession:
 def connected(compute: ComputeConfig, workers: int) -> Iterator[None]:
     """Start or join Ray for the length of a block; one that is connected already is used and left.
 
+    Workers get a copy of Tagloom's packages, on one thread each. In a job that was submitted to a cluster the job has
+    brought both.
+
+    Args:
+        compute: Where to run.
+        workers: Cores of a local Ray.
+
     Raises:
         TagloomError: Ray cannot be started or reached.
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    submitted = bool(os.environ.get(SUBMISSION))
     with ExitStack() as stack:
-        if compute.address:
+        if submitted:
+            address = "auto"
+        elif compute.address:
             _check_reachable(compute.address)
             address = compute.address
         elif "ray" in sys.modules and sys.modules["ray"].is_initialized():
             address = ""
         else:
             address = stack.enter_context(_head(workers))
+        # Its signal handler would print a stack and abort the process three seconds after SIGTERM.
+        os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")
         import ray
 
         logging.getLogger("ray").setLevel(logging.ERROR)  # importing it has set its own level
         if ray.is_initialized():
             yield
             return
-        with _code() as folder:
+        with nullcontext() if submitted else _code() as folder:
+            own = {"working_dir": folder, "env_vars": SINGLE_THREADED}
             try:
                 ray.init(
                     address=address,
                     log_to_driver=False,
                     logging_level="error",
                     configure_logging=False,
-                    runtime_env={"working_dir": folder, "env_vars": SINGLE_THREADED},
+                    runtime_env=None if submitted else own,
                 )
             except Exception as error:  # Ray raises errors of many kinds here, bare ones among them
                 raise _unreachable(compute.address, error) from error

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from pipelines import extract, studies
 from pipelines.lock import writing
+from pipelines.observe import observing
 from pipelines.progress import Progress
 from pipelines.query import settings
 from pipelines.repair import REPAIR
@@ -240,9 +241,11 @@ def run(config: RunConfig, own: Reading, *, wait: float = 0.0, progress: Progres
         more = {"evaluate": evaluate, "reading": own.model_dump(), "held": tuple(generation.units)}
         study = Study.model_validate({**given, **more})
         wanted = units(study)
-        execution = studies.execution(study, generation, progress)
-        with execution.ray:
-            execution.run([EXPERIMENT])
+        with observing(store.storage, study, progress, "reader") as watch:
+            execution = studies.execution(study, generation, watch)
+            with execution.ray:
+                execution.run([EXPERIMENT])
+            execution.check_whole()
         made = [execution.manifests[unit.name] for unit in wanted]
         generation = studies.hang(generation, EXPERIMENT, made, held)
     return Read(generation, dict(execution.asked), dict(execution.made))

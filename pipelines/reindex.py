@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines import ingest
-from pipelines.driver import RunResult, build, continued, open_store
+from pipelines.driver import RunResult, build, conclude, continued, open_store
 from pipelines.extract import is_engine, variants
 from pipelines.lock import writing
+from pipelines.observe import observing
 from pipelines.planner import all_units, part_keys, plan_unit
 from pipelines.planner_view import PlanView, plan_generation
 from pipelines.progress import Progress
@@ -253,13 +254,15 @@ def run(prepared: Reindex, *, wait: float = 0.0, progress: Progress | None = Non
                 where=store.storage.uri,
                 remedy="Run the same command again: it goes on from what is there now.",
             )
-        result = build(store, prepared.config, prepared.sources, prepared.before, progress=progress)
-        head = result.generation.head
-        rivals = [prepared.before.name, *([name] if name in heads else heads)]
-        equal = next((one for one in rivals if _same(heads[one], head)), "")
-        if not equal:
-            held.check()
-            store.move_heads({name: head, **({keep: heads[name]} if keep else {})})
+        with observing(store.storage, prepared.config, progress, "reindex") as watch:
+            result = build(store, prepared.config, prepared.sources, prepared.before, progress=watch)
+            head = result.generation.head
+            rivals = [prepared.before.name, *([name] if name in heads else heads)]
+            equal = next((one for one in rivals if _same(heads[one], head)), "")
+            if not equal:
+                held.check()
+                store.move_heads({name: head, **({keep: heads[name]} if keep else {})})
+            conclude(watch, result)
     return Reindexed(result, equal, "" if equal else keep)
 
 

@@ -10,41 +10,57 @@ from contextlib import suppress
 from typing import Any
 
 from pipelines import work
+from pipelines.attempts import Attempts
+from pipelines.failures import Failure
 from pipelines.load import Load
 from pipelines.stage import Item
 
+Counts = Mapping[str, Any]
+News = tuple[Item, work.Done | Failure | None] | Counts
 
-def run(items: Sequence[Item], at_once: int, seconds: float) -> Iterator[tuple[Item, work.Done] | Mapping[str, Any]]:
-    """Run items; yields each as it ends, and what the engines did so far every few seconds.
+
+def run(items: Sequence[Item], at_once: int, seconds: float, attempts: Attempts) -> Iterator[News]:
+    """Run items; yields each as it begins (with None), as it ends or fails, and every few seconds what engines did.
 
     Args:
         items: The work.
         at_once: Cases at work at once.
         seconds: Time between two counts.
+        attempts: Decides what becomes of an item that fails.
 
     Raises:
-        BaseException: Whatever an item raised; the others are cancelled.
+        BaseException: Whatever an item raised that ends the run; the others are cancelled.
     """
     from pipelines.desk import room
 
     news: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     async def main() -> None:
-        here, load = room(), Load(1, at_once)
+        here, load = room(), Load(at_once)
         waiting = list(reversed(items))
         flying: dict[asyncio.Task[work.Done], Item] = {}
         try:
             while waiting or flying:
                 while waiting and load.free([0]) is not None:
                     item = waiting.pop()
+                    news.put((item, None))
                     flying[asyncio.ensure_future(work.run_async(item))] = item
-                    load.change(0, item, 1)
+                    load.give(0, item)
                 ready, _ = await asyncio.wait(flying, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
                 news.put(here.snapshot())
                 for task in ready:
                     item = flying.pop(task)
-                    load.change(0, item, -1)
-                    news.put((item, task.result()))
+                    load.done(0, item)
+                    try:
+                        done = task.result()
+                    except Exception as error:
+                        failure = attempts.failed(item, error)
+                        news.put((item, failure))
+                        if not failure.aside:
+                            waiting.append(item)
+                    else:
+                        attempts.succeeded()
+                        news.put((item, done))
         finally:
             for task in flying:
                 task.cancel()

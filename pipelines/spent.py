@@ -44,10 +44,11 @@ class Spent:
             self._last[one["id"]] = one["counts"]
             self.in_flight += one["in_flight"]
             self.slots += one["slots"]
-        self._total = {}
+        total: dict[str, float] = {}
         for counts in self._last.values():
             for name, count in counts.items():
-                self._total[name] = self._total.get(name, 0.0) + count
+                total[name] = total.get(name, 0.0) + count
+        self._total = total  # at once: whoever reads it from another thread must not see counters fall
         asked = self.earlier + self.tokens
         if self.budget is not None and asked >= self.budget:
             raise BudgetError(

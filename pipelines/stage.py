@@ -120,11 +120,12 @@ class Needs:
     """What the workers of a stage need.
 
     Attributes:
-        replicas: Workers; None takes as many as there are GPUs for them, or one.
+        replicas: Workers; None takes as many as there is room for where GPUs or a cluster are there, else one.
         cpus: Cores of each.
         gpus: GPUs of each; fractions share one.
         python: Python of their environment; None is the run's own.
         at_once: Cases that a worker has at work at once, over several items.
+        memory: Bytes of memory that Ray keeps for each; 0 keeps none aside.
     """
 
     replicas: int | None
@@ -132,6 +133,7 @@ class Needs:
     gpus: float
     python: str | None
     at_once: int
+    memory: int = 0
 
 
 def _nothing(config: RunConfig) -> Needs | None:

@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from pipelines import journal
+from pipelines import journal, record
 from pipelines.lock import holder
 from pipelines.store import Generation, Store
 
+SHOWN = 5
+"""Shards set aside that are named for a unit; `describe` holds all of them."""
+
 
 def describe(uri: str) -> dict[str, Any]:
-    """Return what a corpus holds: shards, bytes, who writes to it, replies of models, every generation with its units.
+    """Return what a corpus holds: shards, bytes, who writes to it, the newest run, replies, generations with units.
 
     Raises:
         StoreError: There is no corpus, or a manifest is damaged.
@@ -23,6 +26,8 @@ def describe(uri: str) -> dict[str, Any]:
         "shards": store.shards,
         "bytes": sum(size for _, size in store.storage.walk()),
         "writer": holder(store.storage),
+        "run": record.newest(store.storage),
+        "runs": record.runs(store.storage),
         "journals": [asdict(held) for held in journal.extractors(store.storage)],
         "generations": [_generation(Generation(store, name, head)) for name, head in sorted(store.heads().items())],
     }
@@ -55,11 +60,17 @@ def _generation(generation: Generation) -> dict[str, Any]:
             remarks.append(f"{asked}: " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
         if manifest.stats.get("no_seeds"):
             remarks.append(f"{unit}: {manifest.stats['no_seeds']:,} questions matched no seed and have no ranking")
+    aside = generation.head.get("aside", {})
+    for unit, own in aside.items():
+        named = [f"shard {shard} ({reason})" for shard, reason in list(own.items())[:SHOWN]]
+        more = f" and {len(own) - SHOWN} more" if len(own) > SHOWN else ""
+        remarks.append(f"set aside in {unit}: {', '.join(named)}{more}; run it again to make them")
     return {
         "name": generation.name,
         "extractor": extractor_of(generation.head.get("config", {}).get("extract", {})),
         "units": units,
         "pending": bool(generation.head.get("pending")),
+        "aside": aside,
         "remarks": remarks,
     }
 

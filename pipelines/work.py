@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from pipelines import logs
 from pipelines.meter import Cost, metering
 from pipelines.stage import Inputs, Item, Output, load_stage
 from pipelines.storage import Storage
@@ -40,12 +41,46 @@ def peak_memory() -> int:
     return int(most if sys.platform == "darwin" else most << 10)
 
 
+class _Presence:
+    """Tells items that wait whether others were at work beside them in this process."""
+
+    def __init__(self) -> None:
+        self._now = self._entered = 0
+
+    def enter(self) -> int:
+        """Begin an item; returns what `leave` wants to know."""
+        self._now += 1
+        self._entered += 1
+        return self._entered if self._now == 1 else -1
+
+    def leave(self, ticket: int) -> bool:
+        """End an item; tells whether it was alone all the time."""
+        self._now -= 1
+        return ticket == self._entered
+
+
+_presence = _Presence()
+
+
 async def run_async(item: Item) -> Done:
     """Run an item inside an event loop."""
+    ticket = _presence.enter()
+    alone = False
+    try:
+        done, waits = await _run(item)
+    finally:
+        alone = _presence.leave(ticket)
+    if waits and not alone:
+        done.cost.cpu = 0.0
+    return done
+
+
+async def _run(item: Item) -> tuple[Done, bool]:
+    """Run an item; tells also whether it let others work meanwhile."""
     started, cpu = time.perf_counter(), time.process_time()
     store = Store(Storage(item.uri), item.shards)
     stage = load_stage(item.stage)
-    with metering() as cost:
+    with logs.about(stage=item.stage, shard=item.shard), metering() as cost:
         made = stage.process(Inputs(store, item.parts), item.units)
         waits = inspect.isawaitable(made)
         outputs: Sequence[Output] = await made if inspect.isawaitable(made) else made
@@ -54,9 +89,9 @@ async def run_async(item: Item) -> Done:
             for key, output in zip(item.keys, outputs, strict=True)
         )
     cost.seconds = time.perf_counter() - started
-    cost.cpu = 0.0 if waits else time.process_time() - cpu
+    cost.cpu = time.process_time() - cpu
     cost.peak = peak_memory()
-    return Done(parts, cost)
+    return Done(parts, cost), waits
 
 
 def run(item: Item) -> Done:

@@ -6,7 +6,7 @@ Each stage is fingerprinted by its own section only, so changing `rank` never in
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -76,7 +76,8 @@ class ExtractConfig(Section):
     )
     options: dict[str, Any] = Field(default_factory=dict, description="The extractor's or engine's own options")
     workers: Annotated[int, Field(ge=1, le=4096)] | Literal["auto"] = Field(
-        "auto", description="Replicas of the engine; auto takes one, or as many as there are GPUs for it"
+        "auto",
+        description="Replicas of the engine; auto takes one, or as many as the GPUs, or a cluster, have room for",
     )
     python: str | None = Field(
         None, min_length=1, description="Python of the environment that has the engine, where it is another one"
@@ -201,12 +202,22 @@ class ComputeConfig(Section):
 
     workers: Annotated[int, Field(ge=0, le=4096)] | Literal["auto"] = Field(
         "auto",
-        description="Ray workers; 0 runs in this process without Ray; auto takes every core, and no Ray for small work",
+        description="Ray workers; 0 runs in this process without Ray; auto takes every core (of the cluster, also as "
+        "it grows), and no Ray for small work",
     )
     address: str | None = Field(None, description="Address of a running Ray cluster; none starts a local one")
-    metrics: str | None = Field(
-        None, description="HOST:PORT where Prometheus metrics are served while an engine is at work"
+    memory_gb: float | None = Field(
+        None, gt=0, le=65_536, description="GB of memory that Ray keeps for each worker; none keeps none aside"
     )
+    cpu_nodes: dict[str, str] = Field(
+        default_factory=dict,
+        description="Labels of the nodes for work without GPU; none avoids nodes with GPUs where there are others",
+    )
+    gpu_nodes: dict[str, str] = Field(
+        default_factory=dict, description="Labels of the nodes for engines on GPUs; none takes any with GPUs"
+    )
+    metrics: str | None = Field(None, description="HOST:PORT where Prometheus metrics are served while a run works")
+    traces: str | None = Field(None, description="Address of an OpenTelemetry collector (OTLP over HTTP) for spans")
 
 
 class RunConfig(Section):
@@ -228,11 +239,18 @@ class RunConfig(Section):
     beam: dict[str, Any] = Field(default_factory=dict, description="Beam pipeline options; 'runner' names the runner")
 
 
-def load_config(path: str | None, overrides: Iterable[str] = (), base: Mapping[str, Any] | None = None) -> RunConfig:
+_STARTS_ANEW = {"beam": "runner", "extract": "extractor"}
+"""Section -> the key that a file states all of it anew with: other options are one runner's or extractor's own."""
+
+
+def load_config(
+    path: str | Sequence[str] | None, overrides: Iterable[str] = (), base: Mapping[str, Any] | None = None
+) -> RunConfig:
     """Read a run configuration.
 
     Args:
-        path: YAML file, or None.
+        path: YAML file or files, or None. Later files win over earlier ones, key by key in every section; one that
+            names a runner or an extractor states that section anew.
         overrides: ``a.b=value`` settings, applied last; values are read as YAML.
         base: Values that the command line gave; they win over the file and lose to `overrides`.
 
@@ -241,18 +259,11 @@ def load_config(path: str | None, overrides: Iterable[str] = (), base: Mapping[s
     """
     import yaml
 
+    paths = [path] if isinstance(path, str) else list(path or [])
     data: dict[str, Any] = {}
+    for one in paths:
+        data = _laid_over(data, _read(one))
     base = copy.deepcopy(dict(base or {}))
-    if path is not None:
-        try:
-            loaded = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
-        except (OSError, UnicodeError) as error:
-            raise ConfigError(f"cannot be read: {error}", where=path) from error
-        except yaml.YAMLError as error:
-            raise ConfigError(f"is not valid YAML: {error}", where=path) from error
-        if loaded is not None and not isinstance(loaded, dict):
-            raise ConfigError(f"holds a {type(loaded).__name__}, not settings", where=path)
-        data = dict(loaded or {})
     for key, value in base.items():
         _assign(data, key, value)
     for item in overrides:
@@ -267,7 +278,32 @@ def load_config(path: str | None, overrides: Iterable[str] = (), base: Mapping[s
     try:
         return RunConfig.model_validate(data)
     except ValidationError as error:
-        raise _explain(error, path or "configuration") from None
+        raise _explain(error, ", ".join(paths) or "configuration") from None
+
+
+def _read(path: str) -> dict[str, Any]:
+    import yaml
+
+    try:
+        loaded = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"cannot be read: {error}", where=path) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"is not valid YAML: {error}", where=path) from error
+    if loaded is not None and not isinstance(loaded, dict):
+        raise ConfigError(f"holds a {type(loaded).__name__}, not settings", where=path)
+    return dict(loaded or {})
+
+
+def _laid_over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of one file under those of a later one, section by section."""
+    made = dict(below)
+    for key, value in above.items():
+        old = made.get(key)
+        made[key] = value
+        if isinstance(old, dict) and isinstance(value, dict) and _STARTS_ANEW.get(key) not in value:
+            made[key] = {**old, **value}
+    return made
 
 
 def _assign(data: dict[str, Any], key: str, value: Any) -> None:

@@ -61,6 +61,10 @@ class LockedError(StoreError):
     """Another run is writing to the corpus."""
 
 
+class ClusterError(TagloomError):
+    """A cluster cannot be reached, refuses what is asked, or does not know a job."""
+
+
 class MissingDependencyError(TagloomError):
     """An optional library is needed and not installed."""
 

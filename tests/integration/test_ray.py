@@ -11,11 +11,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipelines import crew, ray_engine
+from pipelines import crew, driver, ray_engine
+from pipelines.failures import ShardsAsideError
 from pipelines.ray_session import worker_count
 from pipelines.stage import Item, Unit
+from pipelines.store import Store
 from schemas.config import ComputeConfig
 from schemas.errors import StoreError, TagloomError
+from schemas.ids import shard_of
+from tests.integration.poison import installed
 from tests.pipelines.corpora import live, run
 
 
@@ -73,6 +77,49 @@ def test_a_worker_that_dies_costs_its_items_a_second_try(ray_session, logs, tmp_
     killer.join()
     assert killed
     assert live(tmp_path / "killed") == live(tmp_path / "plain")
+
+
+@pytest.fixture
+def poison(tmp_path, monkeypatch):
+    """A faulty extractor, here and on the workers."""
+    folder = tmp_path / "plugin"
+    real = crew._crew
+
+    def with_plugin(needs, count, compute, options, modules, *, joined):
+        more = {**options, "runtime_env": {"env_vars": {"PYTHONPATH": str(folder)}}}
+        return real(needs, count, compute, more, modules, joined=joined)
+
+    monkeypatch.setattr(crew, "_crew", with_plugin)
+    with installed(folder, monkeypatch) as made:
+        yield made
+
+
+def test_shards_that_end_workers_or_always_fail_are_set_aside_and_healed(ray_session, poison, logs, tmp_path):
+    own = {"extract.extractor": "poisoned", "rank.presets": ["bm25"]}
+    run(tmp_path / "calm", logs, **own)
+    table = Store.open(str(tmp_path / "calm")).generation().table("interactions")
+    by_shard = {shard_of(case, 8): case for case in sorted(table["case_id"].unique().to_pylist(), reverse=True)}
+    (ending, killer), (raising, bad), *_ = sorted(by_shard.items())
+    poison.tries()
+    poison.fail(ends=[killer], raises=[bad])
+    result = run(tmp_path / "c", logs, **own, **{"compute.workers": 2})
+    tries = poison.tries()
+    assert sum(killer in cases for _, cases in tries) == 3
+    assert 1 <= sum(bad in cases for _, cases in tries) <= 3, "a worker may end while this waits in it"
+    assert set(result.aside) == {"extract"} and set(result.aside["extract"]) == {ending, raising}
+    assert "the worker was lost" in result.aside["extract"][ending]
+    assert result.aside["extract"][raising].startswith(("RuntimeError: poison", "the worker was lost"))
+    with pytest.raises(ShardsAsideError, match=f"2 shards were set aside: extract, shard {ending} "):
+        driver.check_finished(result)
+    poison.heal()
+    healed = run(tmp_path / "c", logs, **own)
+    assert sorted(cases for _, cases in poison.tries()) == sorted(cases for _, cases in set_of(tries, killer, bad))
+    assert healed.aside == {} and live(tmp_path / "c") == live(tmp_path / "calm")
+
+
+def set_of(tries, *cases):
+    """One call for each of some cases' shards."""
+    return [(0, list(found)) for found in {tuple(one) for _, one in tries if set(one) & set(cases)}]
 
 
 def test_a_cluster_that_cannot_be_reached():

@@ -131,10 +131,13 @@ def test_a_change_makes_what_follows_it_and_leaves_the_old_generation(small, cor
 def test_a_name_in_use_moves_and_what_it_meant_stays_in_one_write(corpus, monkeypatch):
     old = heads(corpus)["main"]
     writes = []
-    write = Storage.write_json
-    monkeypatch.setattr(
-        Storage, "write_json", lambda self, name, value: (writes.append(name), write(self, name, value))
-    )
+    change = Storage.change
+
+    def counted(self, name, make):
+        writes.append(name)
+        return change(self, name, make)
+
+    monkeypatch.setattr(Storage, "change", counted)
     done = again(corpus, name="main", **ALIKE)
     assert writes.count("heads.json") == 1
     assert done.kept == "main-1"

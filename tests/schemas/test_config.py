@@ -83,3 +83,33 @@ def test_every_setting_is_described_here_and_in_the_documentation():
         assert field.description, name
         assert f"| `{name}` |" in told
         assert field.description in told
+
+
+def test_later_files_win_section_by_section(tmp_path):
+    run, profile = tmp_path / "run.yaml", tmp_path / "flink.yaml"
+    run.write_text(
+        "corpus: one\nrank: {depth: 10, presets: [bm25]}\nbeam: {runner: DirectRunner, direct_num_workers: 2}\n"
+        "extract: {extractor: openai, model: m}\n"
+    )
+    profile.write_text(
+        "corpus: two\nrank: {depth: 20}\nbeam: {runner: FlinkRunner, parallelism: 8}\nextract:\n  model: n\n"
+    )
+    config = load_config([str(run), str(profile)], ["beam.parallelism=4"])
+    assert config.corpus == "two"
+    assert (config.rank.depth, config.rank.presets) == (20, ("bm25",))
+    assert config.beam == {"runner": "FlinkRunner", "parallelism": 4}, "another runner's options do not stay"
+    assert (config.extract.extractor, config.extract.model) == ("openai", "n")
+    profile.write_text("beam: {direct_num_workers: 4}\nextract: {extractor: lexical}\n")
+    config = load_config([str(run), str(profile), str(tmp_path / "flink.yaml")])
+    assert config.beam == {"runner": "DirectRunner", "direct_num_workers": 4}
+    assert config.extract.model is None
+
+
+def test_a_fault_names_the_file_that_it_lies_in(tmp_path):
+    run, profile = tmp_path / "run.yaml", tmp_path / "broken.yaml"
+    run.write_text("corpus: one\n")
+    profile.write_text("beam: [\n")
+    with pytest.raises(ConfigError, match=r"broken\.yaml: is not valid YAML"):
+        load_config([str(run), str(profile)])
+    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read"):
+        load_config([str(run), str(tmp_path / "none.yaml")])
