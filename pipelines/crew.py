@@ -150,7 +150,8 @@ class Crew:
         if found:
             self._idle_since = time.monotonic()
         elif time.monotonic() - self._idle_since > PATIENT_SECONDS:
-            _log.warning("no worker could start for a minute: the cluster may lack free cores, GPUs or memory")
+            lacks = f", or the Python {self._needs.python}" if self._needs.python else ""
+            _log.warning("no worker could start for a minute: the nodes may lack free cores, GPUs or memory%s", lacks)
             self._idle_since = time.monotonic()
         return found
 

@@ -13,6 +13,7 @@ import pytest
 
 from pipelines import crew, driver, ray_engine
 from pipelines.failures import ShardsAsideError
+from pipelines.ray_nodes import Room
 from pipelines.ray_session import worker_count
 from pipelines.stage import Item, Unit
 from pipelines.store import Store
@@ -120,6 +121,28 @@ def test_shards_that_end_workers_or_always_fail_are_set_aside_and_healed(ray_ses
 def set_of(tries, *cases):
     """One call for each of some cases' shards."""
     return [(0, list(found)) for found in {tuple(one) for _, one in tries if set(one) & set(cases)}]
+
+
+def test_workers_that_end_while_they_start_end_the_run(ray_session):
+    import ray
+
+    class Dying:
+        async def ready(self, *given):
+            os._exit(3)
+
+    made = []
+
+    def make(selector):
+        made.append(ray.remote(num_cpus=1)(Dying).remote())
+        return made[-1]
+
+    own = ComputeConfig()
+    workers = crew.Crew(make, crew.ordinary(own), lambda: Room({}, 1), 1)
+    with pytest.raises(TagloomError, match="no worker can be started: ActorDiedError"):
+        while True:
+            assert workers.up(1.0) == []
+    assert len(made) == 3
+    workers.end()
 
 
 def test_a_cluster_that_cannot_be_reached():
