@@ -14,7 +14,7 @@ from pipelines import asides, beam_engine, ray_engine, work
 from pipelines.attempts import Attempts
 from pipelines.crew import Crew
 from pipelines.failures import Failure
-from pipelines.planner import Keys, UnitPlan, all_units, part_keys, plan_unit, unit_fingerprint
+from pipelines.planner import Keys, UnitPlan, all_units, part_keys, plan_unit, unit_fingerprint, whole_parts
 from pipelines.progress import Progress
 from pipelines.ray_session import RaySession
 from pipelines.spent import Spent
@@ -274,12 +274,13 @@ def _manifest(
     busy: float,
     facts: Mapping[str, Any],
 ) -> Manifest:
+    found = {**plan.present, **{shard: part for (unit, shard), part in done.items() if unit == plan.unit.name}}
+    wanted = {shard: key for shard, key in plan.keys.items() if shard not in aside}
+    unseen = {shard: key for shard, key in wanted.items() if shard not in found}
+    found |= whole_parts(store, plan.unit.outputs, unseen, verify=False)
     parts = []
-    for shard, key in sorted(plan.keys.items()):
-        if shard in aside:
-            continue
-        part = plan.present.get(shard) or done.get((plan.unit.name, shard))
-        part = part or store.adopt_part(plan.unit.outputs, shard, key, verify=False)
+    for shard in sorted(wanted):
+        part = found.get(shard)
         if part is None:
             raise StoreError(
                 f"the part of shard {shard} is missing after stage '{plan.unit.name}'",

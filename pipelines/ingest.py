@@ -187,12 +187,10 @@ def run(store: Store, config: RunConfig, sources: Sequence[Source], progress: Pr
         progress.worked(ran.cost)
         cost.add(ran.cost)
         aside = {todo[number].shard: failure for number, failure in ran.asides.items()}
-        progress.worked(ran.cost)
         progress.end()
         for unit, parts in there.items():
-            for shard in set(part_keys[unit]) - set(parts):
-                made = store.adopt_part(OUTPUTS[unit], shard, part_keys[unit][shard], verify=False)
-                parts.update({shard: made} if made else {})
+            unseen = {shard: key for shard, key in part_keys[unit].items() if shard not in parts}
+            parts |= whole_parts(store, OUTPUTS[unit], unseen, verify=False)
     facts = _facts(storage, list(keys))
     interactions = known["ingest"] or _manifest("ingest", part_keys["ingest"], there["ingest"], {}, aside)
     questions = known["questions"] or _manifest(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -13,6 +14,9 @@ from schemas.errors import StoreError
 from schemas.ids import fingerprint
 
 Keys = dict[int, str]
+
+READERS = 8
+"""Parts that are looked at side by side; each is in memory for that."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +103,22 @@ def plan_unit(
     return UnitPlan(stage, unit, keys, mark, None, present, reason, left_out)
 
 
-def whole_parts(store: Store, tables: Iterable[str], keys: Mapping[int, str]) -> dict[int, Part]:
-    """Return the parts that are there and whole: what a killed run left is read to its end before it is trusted."""
-    found = {shard: store.adopt_part(tables, shard, key) for shard, key in sorted(keys.items())}
-    return {shard: part for shard, part in found.items() if part is not None}
+def whole_parts(
+    store: Store, tables: Iterable[str], keys: Mapping[int, str], *, verify: bool = True
+) -> dict[int, Part]:
+    """Return the parts that are there and whole: what a killed run left is read to its end before it is trusted.
+
+    Args:
+        store: The corpus.
+        tables: Tables of a part.
+        keys: Shard -> key.
+        verify: Check every page; needless for what this very run made.
+    """
+    own = tuple(tables)
+    # One after the other, a thousand parts on object storage would take many minutes: most of that is waiting.
+    with ThreadPoolExecutor(READERS) as pool:
+        found = pool.map(lambda one: store.adopt_part(own, *one, verify=verify), sorted(keys.items()))
+        return {part.shard: part for part in found if part is not None}
 
 
 def _reason(stage: Stage, unit: Unit, keys: Mapping[int, str], before: Generation | None) -> str:
