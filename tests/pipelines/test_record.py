@@ -75,7 +75,7 @@ def test_a_finished_run_has_a_record(finished):
     assert merged["cost"]["bytes_written"] == sum(
         table.bytes
         for unit in ("ingest", "questions")
-        for part in result.manifests[unit].parts
+        for part in Store.open(str(finished[0])).generation("main").manifest(unit).parts
         for table in part.tables.values()
     )
 
