@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 from typing import Annotated, Any, NoReturn
 
@@ -68,7 +69,13 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         console.tell(STOPPED, "warning")
         sys.exit(INTERRUPTED)
     except SystemExit as ended:
-        if isinstance(ended.__context__, BrokenPipeError):  # typer ends so where nobody reads any more
+        broken = ended.__context__
+        if isinstance(broken, BrokenPipeError):  # typer takes any for its output, also one of a worker or a server
+            if not _nobody_reads():
+                if verbose:
+                    raise
+                console.tell(f"tagloom: a connection broke: {broken}\n  Run the same command again.", "error")
+                sys.exit(1)
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
         console.tell(STOPPED, "warning")
@@ -84,6 +91,16 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         console.tell(f"tagloom: {type(error).__name__}: {error}\n  {FAULT}", "error")
         sys.exit(1)
     sys.exit(code or 0)
+
+
+def _nobody_reads() -> bool:
+    """Tell whether standard output is a pipe that was closed at its other end."""
+    try:
+        watch = select.poll()
+        watch.register(sys.stdout.fileno(), 0)
+        return any(event & (select.POLLERR | select.POLLHUP) for _, event in watch.poll(0))
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 if __name__ == "__main__":

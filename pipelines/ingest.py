@@ -188,9 +188,9 @@ def run(store: Store, config: RunConfig, sources: Sequence[Source], progress: Pr
         cost.add(ran.cost)
         aside = {todo[number].shard: failure for number, failure in ran.asides.items()}
         progress.end()
-        for unit, parts in there.items():
+        for unit, parts in list(there.items()):
             unseen = {shard: key for shard, key in part_keys[unit].items() if shard not in parts}
-            parts |= whole_parts(store, OUTPUTS[unit], unseen, verify=False)
+            there[unit] = parts | whole_parts(store, OUTPUTS[unit], unseen, verify=False)
     facts = _facts(storage, list(keys))
     interactions = known["ingest"] or _manifest("ingest", part_keys["ingest"], there["ingest"], {}, aside)
     questions = known["questions"] or _manifest(

@@ -12,8 +12,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -25,6 +25,10 @@ from pipelines.stage import Needs
 from schemas.config import ComputeConfig
 from schemas.errors import TagloomError
 
+log = logging.getLogger(__name__)
+
+STARTS = 2
+"""Times that a local Ray is started before it counts as impossible."""
 PACKAGES = ("schemas", "transforms", "indexers", "pipelines", "jobs")
 SINGLE_THREADED = {
     "OMP_NUM_THREADS": "1",
@@ -242,30 +246,59 @@ def _head(workers: int) -> Iterator[str]:
     secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _secret()}
     kept = {name: os.environ.get(name) for name in secret}
     os.environ.update(secret)
-    command = [sys.executable, "-m", "pipelines.ray_head", str(workers)]
+    process = None
+    try:
+        process, address = _started([sys.executable, "-m", "pipelines.ray_head", str(workers)])
+        yield address
+    finally:
+        if process is not None:
+            _end(process)
+        for name, value in kept.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _started(command: Sequence[str]) -> tuple[subprocess.Popen[str], str]:
+    """Start Ray's process and wait for its address; once more where it ends: on a busy machine Ray gives up early.
+
+    Raises:
+        TagloomError: It ended again.
+    """
     pipe = subprocess.PIPE
     environment = {**os.environ, "PYTHONSAFEPATH": "1"}
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    reason = ""
+    for _ in range(STARTS):
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
+        assert process.stdout is not None and process.stderr is not None
         told: list[str] = []
         reader = threading.Thread(target=told.extend, args=(process.stderr,), daemon=True, name="tagloom-ray-log")
         reader.start()
         try:
             line = next((line for line in process.stdout if line.startswith(READY)), None)
-            if line is None:
-                reader.join(5.0)
-                raise _unreachable(None, RuntimeError("".join(told[-1:]).strip() or "its process ended"))
-            yield line.removeprefix(READY).strip()
-        finally:
-            process.stdin.close()
-            try:
-                process.wait(20.0)
-            except subprocess.TimeoutExpired:
-                process.kill()
-            for name, value in kept.items():
-                os.environ.pop(name, None)
-                if value is not None:
-                    os.environ[name] = value
+        except BaseException:
+            _end(process)
+            raise
+        if line is not None:
+            return process, line.removeprefix(READY).strip()
+        reader.join(5.0)
+        _end(process)
+        reason = "".join(told[-1:]).strip() or "its process ended"
+        log.info("Ray did not start: %s", reason)
+    raise _unreachable(None, RuntimeError(reason))
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Let Ray's process end, which it does when its standard input does."""
+    assert process.stdin is not None and process.stdout is not None
+    with suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(20.0)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    process.stdout.close()
 
 
 @contextmanager

@@ -26,3 +26,21 @@ def test_a_run_that_is_told_to_end_keeps_what_was_answered(logs, tmp_path, numbe
         )  # fmt: skip
         run(tmp_path / "c", logs, **settings, **{"rank.presets": ["bm25-raw"]})
         assert server.stats()["requests"] <= 120 + 6, "only what was in flight is asked again"
+
+
+def test_a_connection_that_breaks_inside_is_no_closed_output():
+    code = (
+        "import jobs.commands as commands; from jobs.cli import main\n"
+        "def doctor(**_): raise BrokenPipeError(32, 'Broken pipe')\n"
+        "commands.doctor = doctor; main(['doctor'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("tagloom: a connection broke: [Errno 32] Broken pipe\n")
+
+
+def test_output_that_nobody_reads_is_no_failure():
+    command = [sys.executable, "-m", "jobs.cli", "doctor", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert (process.wait(60), process.stderr.read()) == (0, b"")
