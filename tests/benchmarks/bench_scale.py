@@ -100,12 +100,12 @@ def show(runs: list[dict[str, Any]], tried: list[dict[str, Any]], lines: Any) ->
         )
     print(
         "\nwall time by stage",
-        "| interactions | " + " | ".join(stages) + " |",
-        "|---" * (len(stages) + 1) + "|",
+        "| interactions | " + " | ".join(runs[0]["seconds"]) + " |",
+        "|---" * (len(runs[0]["seconds"]) + 1) + "|",
         sep="\n",
     )
     for run in [*runs, *tried]:
-        print(f"| {run['interactions']:,} | " + " | ".join(f"{run['seconds'].get(s, 0):.1f}" for s in stages) + " |")
+        print(f"| {run['interactions']:,} | " + " | ".join(f"{took:.1f}" for took in run["seconds"].values()) + " |")
     print("\na million interactions more", "| stage | CPU s | read GB | written GB |", "|---|---|---|---|", sep="\n")
     for stage, own in lines.items():
         gigabytes = " | ".join(f"{own[name].slope / 1e9:.3f}" for name in ("bytes_read", "bytes_written"))

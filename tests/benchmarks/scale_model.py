@@ -27,11 +27,20 @@ class Line:
         return self.fixed + self.slope * millions
 
 
+SERIAL = "aggregate"
+"""The step that is one part over all shards: means, intervals and tests over every question's metrics."""
+
+
+def stage_of(step: str) -> str:
+    """Return the stage of a step of a run's record; the step in one part is a stage of its own."""
+    return SERIAL if step == "evaluate" else step.partition("/")[0].partition(":")[0]
+
+
 def costs_of(record: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Add up the costs in a run's record by stage (the steps and units of one stage together)."""
     found: dict[str, dict[str, float]] = {}
     for step in record["stages"]:
-        own = found.setdefault(step["stage"].partition("/")[0].partition(":")[0], dict.fromkeys(QUANTITIES, 0.0))
+        own = found.setdefault(stage_of(step["stage"]), dict.fromkeys(QUANTITIES, 0.0))
         for name in QUANTITIES:
             own[name] += step["cost"][name]
     return found
@@ -76,7 +85,8 @@ class Sizing:
         written_gb: Bytes written, which is what the corpus takes before `gc`.
         shards: Shards of some 64 MB of input each.
         objects: Files of tables.
-        hours: Wall time at so many cores, with nine tenths of them at work.
+        cores: Cores of the cluster.
+        hours: Wall time with nine tenths of the cores at work on whatever has a part a shard, and one on the rest.
     """
 
     millions: float
@@ -101,8 +111,10 @@ def sizing(
         tables: Table files that a shard has, over all units.
     """
     costs = predict(lines, millions)
-    hours = total(costs, "cpu") / 3600
+    core_hours = total(costs, "cpu") / 3600
+    alone = costs.get(SERIAL, {}).get("cpu", 0.0) / 3600
     shards = 1 << max(3, int(np.ceil(np.log2(max(1.0, input_gb * 1e3 / 64)))))
+    written = total(costs, "bytes_written") / 1e9
     return Sizing(
-        millions, hours, total(costs, "bytes_written") / 1e9, shards, shards * tables, cores, hours / (0.9 * cores)
+        millions, core_hours, written, shards, shards * tables, cores, (core_hours - alone) / (0.9 * cores) + alone
     )

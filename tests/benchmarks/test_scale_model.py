@@ -24,9 +24,10 @@ def test_lines_are_found_again():
 
 def test_steps_and_units_of_a_stage_are_one_stage():
     step = dict.fromkeys(model.QUANTITIES, 2.0)
-    names = ("ingest: read", "ingest: merge", "index/raw", "index/note", "rank")
+    names = ("ingest: read", "ingest: merge", "index/raw", "index/note", "rank", "evaluate/questions", "evaluate")
     found = model.costs_of({"stages": [{"stage": name, "cost": step} for name in names]})
-    assert {stage: own["cpu"] for stage, own in found.items()} == {"ingest": 4.0, "index": 4.0, "rank": 2.0}
+    cpu = {stage: own["cpu"] for stage, own in found.items()}
+    assert cpu == {"ingest": 4.0, "index": 4.0, "rank": 2.0, "evaluate": 2.0, "aggregate": 2.0}
 
 
 def test_a_corpus_is_sized():
@@ -35,3 +36,7 @@ def test_a_corpus_is_sized():
     assert need.core_hours == pytest.approx(10.0)
     assert need.hours == pytest.approx(10 / 18)
     assert (need.shards, need.objects, need.written_gb) == (2048, 20480, pytest.approx(1000.0))
+    lines["aggregate"] = {name: model.Line(0.0, 3.6) for name in model.QUANTITIES}
+    need = model.sizing(lines, millions=1000.0, input_gb=128.0, cores=20, tables=10)
+    assert need.core_hours == pytest.approx(11.0)
+    assert need.hours == pytest.approx(10 / 18 + 1)
