@@ -50,7 +50,7 @@ test-vllm: $(SMOLLM)/config.json
 	$(BIN)/python -m pytest --timeout 1200 -s tests/vllm/test_run.py
 
 drill: $(BIN)/weights-ready
-	$(BIN)/python -m pytest --timeout 1200 -s -m slow --ignore tests/vllm
+	$(BIN)/python -m pytest --timeout 1200 -m slow --ignore tests/vllm -n 2 --dist loadfile --durations 25
 
 bench: $(BIN)/weights-ready
 	$(BIN)/python tests/benchmarks/bench.py

@@ -138,7 +138,8 @@ def submit(
         if submission.here and (elsewhere := there.elsewhere()):
             submission = cluster_request.prepare(settings, replace(wishes, tunnel=elsewhere), version)
         there.submit(submission, code)
-        cluster_view.show_submitted(submission, code, to, quiet=quiet, as_json=as_json and not follow)
+        aside = as_json and follow  # the result is how it ends
+        cluster_view.show_submitted(submission, code, to, quiet=quiet, as_json=as_json and not follow, aside=aside)
     if follow:
         _end(_followed(there, submission.id, to, aside=as_json), as_json=as_json)
 
@@ -268,8 +269,8 @@ def _watching(name: str, to: SubmitTo) -> Iterator[None]:
 
     try:
         yield
-    except (KeyboardInterrupt, SystemExit):
-        raise detached(name, to) from None
+    except (KeyboardInterrupt, SystemExit) as ended:
+        raise detached(name, to, told_to_end=isinstance(ended, SystemExit)) from None
 
 
 def _end(job: Job, *, as_json: bool) -> None:

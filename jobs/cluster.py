@@ -32,6 +32,7 @@ SILENCE = 120.0
 """Seconds without a line after which the connection is made anew; a run tells its progress every minute."""
 POLL_SECONDS = 1.0
 LOG_TRIES = 5
+_NAME_ONE = "'tagloom jobs' lists the runs of all; name one by its id."
 _ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")
 
 
@@ -39,6 +40,12 @@ class DetachedError(TagloomError):
     """The user stopped following; the run goes on."""
 
     exit_code = 130
+
+
+class EndedError(DetachedError):
+    """The command was told to end by SIGTERM while it followed; the run goes on."""
+
+    exit_code = EXIT_STOPPED
 
 
 @dataclass(frozen=True)
@@ -206,15 +213,18 @@ class Cluster:
 
         Raises:
             ClusterError: There is none.
+            UsageError: It is no id, or who the user is, is not known.
         """
         if name not in (None, "-"):
             return _checked(str(name))
+        if not user():
+            raise UsageError("the system has no name for you, so no run is known as yours", remedy=_NAME_ONE)
         own = [job for job in self.jobs() if job.metadata.get("user", "") == user()]
         if not own:
             raise UnknownJobError(
-                f"no run of {user() or 'yours'} is known there",
+                f"no run of {user()} is known there",
                 where=self.address,
-                remedy="'tagloom jobs' lists the runs of all; name one by its id.",
+                remedy=_NAME_ONE,
             )
         return own[-1].id
 

@@ -6,10 +6,11 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import aiohttp
 import requests
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobSubmissionClient
@@ -57,14 +58,47 @@ class Client(JobSubmissionClient):  # type: ignore[misc]  # Ray has no types
         self._judge(answer, method, endpoint)
         return answer
 
+    async def tail_job_logs(self, job_id: str) -> AsyncGenerator[str, None]:
+        """Yield what a job prints, from its beginning, as Ray's own client does, but for redirects.
+
+        Raises:
+            ClusterError: The cluster sends on to another address.
+            RuntimeError: The connection broke.
+        """
+        watch = aiohttp.TraceConfig()
+        watch.on_request_redirect.append(self._sent_on)
+        address = f"{self._address}/api/jobs/{job_id}/logs/tail"
+        trust = True if self._ssl_context is None else self._ssl_context
+        async with (
+            aiohttp.ClientSession(cookies=self._cookies, headers=self._headers, trace_configs=[watch]) as session,
+            session.ws_connect(address, ssl=trust) as stream,
+        ):
+            while True:
+                message = await stream.receive()
+                if message.type == aiohttp.WSMsgType.TEXT:
+                    yield message.data
+                elif message.type == aiohttp.WSMsgType.ERROR:
+                    raise RuntimeError(f"the connection broke: {stream.exception()}")
+                elif message.type == aiohttp.WSMsgType.CLOSED:
+                    if stream.close_code == aiohttp.WSCloseCode.ABNORMAL_CLOSURE:
+                        raise RuntimeError("the connection broke")
+                    return
+
+    async def _sent_on(self, *said: Any) -> None:
+        """Stop where the answer is a redirect, before anything is asked of the other address."""
+        raise self._elsewhere(said[-1].response.headers)
+
+    def _elsewhere(self, headers: Mapping[str, str]) -> ClusterError:
+        return ClusterError(
+            f"sends on to {headers.get('Location', 'nowhere')!r}",
+            where=self._address,
+            remedy="Give that address, if you trust it.",
+        )
+
     def _judge(self, answer: requests.Response, method: str, endpoint: str) -> None:
         state = answer.status_code
         if 300 <= state < 400:
-            raise ClusterError(
-                f"sends on to {answer.headers.get('Location', 'nowhere')!r}",
-                where=self._address,
-                remedy="Give that address, if you trust it.",
-            )
+            raise self._elsewhere(answer.headers)
         job = _JOB.match(endpoint)
         if state == 404 and job is not None:
             raise UnknownJobError(

@@ -5,16 +5,21 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from schemas.config import RunConfig
-from schemas.errors import InputError, UsageError
+from schemas.errors import InputError, TagloomError, UsageError
+from schemas.options import files_among
+from schemas.registry import Registry
+from schemas.uris import secret_in
 
 _SECRET = re.compile(r"key$|token$|secret|password|passwd|credential|authorization|headers", re.IGNORECASE)
 _USER = re.compile(r"://[^/@]*:[^/@]*@")
+_BEAM_FILE = re.compile(r"(^|_)(file|files|location|jar|jars|path|dir|package|packages|cache|files_to_stage)$")
+"""Names of Beam's options that are files or folders."""
 _SHARE = "Put it on object storage (s3://, gs://, abfs://), or give --shared-disk where every node sees the same path."
 
 
@@ -96,6 +101,11 @@ def placed(config: RunConfig, *, visible: bool, files_travel: bool, folder: str)
     Raises:
         UsageError: A path that the cluster cannot see, or a secret, is among the settings.
     """
+    from indexers.embedders import EMBEDDERS
+    from transforms.engines import ENGINES
+    from transforms.extractors import EXTRACTORS
+    from transforms.graphs import KINDS
+
     made = Travelling(config.model_dump(mode="json", exclude_unset=True))
     settings = made.settings
 
@@ -110,11 +120,18 @@ def placed(config: RunConfig, *, visible: bool, files_travel: bool, folder: str)
         made.here = True
         return _absolute(uri)
 
-    def local_option(value: str, where: str) -> str:
-        """Treat an option that may be a file; a name of a model, or a path of the nodes, stays as it is."""
-        if not is_local(value) or not re.search(r"[/.]", value) or not _there(_bare(value)):
-            return value
-        return place(value, where)
+    def local_file(value: str, where: str) -> str:
+        """Treat an option that is a file; a path of the nodes stays as it is."""
+        return place(value, where) if is_local(value) and _present(_bare(value)) else value
+
+    def maybe_file(value: str, where: str) -> str:
+        """Treat a setting that may be a file, or a name, such as that of a model."""
+        return local_file(value, where) if re.search(r"[/.]", value) else value
+
+    def options(given: Mapping[str, Any], files: Collection[str], where: str) -> dict[str, Any]:
+        return {
+            key: _each(value, local_file, f"{where}.{key}") if key in files else value for key, value in given.items()
+        }
 
     def prompt(path: str, where: str) -> str:
         if not is_local(path):
@@ -142,18 +159,42 @@ def placed(config: RunConfig, *, visible: bool, files_travel: bool, folder: str)
     while section:
         if section.get("prompt"):
             section["prompt"] = _each(section["prompt"], prompt, f"{where}.prompt")
-        for key in ("model", "python", "options"):
+        for key in ("model", "python"):
             if section.get(key):
-                section[key] = _each(section[key], local_option, f"{where}.{key}")
+                section[key] = maybe_file(section[key], f"{where}.{key}")
+        if given := section.get("options"):
+            files = _files(section.get("extractor"), EXTRACTORS, ENGINES)
+            section["options"] = options(given, files, f"{where}.options")
         section, where = section.get("rest"), f"{where}.rest"
-    for name in ("embed", "graph", "beam"):
-        if settings.get(name):
-            settings[name] = _each(settings[name], local_option, name)
+    embed = settings.get("embed", {})
+    if embed.get("model"):
+        embed["model"] = maybe_file(embed["model"], "embed.model")
+    if given := embed.get("options"):
+        embed["options"] = options(given, _files(embed.get("embedder"), EMBEDDERS), "embed.options")
+    kinds = settings.get("graph", {}).get("options", {})
+    for kind, given in kinds.items():
+        kinds[kind] = options(given, _files(kind, KINDS), f"graph.options.{kind}")
+    for key, value in settings.get("beam", {}).items():
+        if _BEAM_FILE.search(key):
+            settings["beam"][key] = _each(value, maybe_file, f"beam.{key}")
     if settings.get("compute", {}).pop("address", None):
         made.notes.append("compute.address is left out: the job runs on the cluster that it is sent to")
     for name, value in settings.items():
         _refuse_secrets(value, name, options=name in ("extract", "embed", "beam"))
     return made
+
+
+def _files(name: str | None, *registries: Registry[Any]) -> frozenset[str]:
+    """Return the options of a plug-in that are files; without its name, as in a run that goes on, those of all."""
+    found: frozenset[str] = frozenset()
+    for registry in registries:
+        for known in registry.names():
+            if name in (None, known):
+                try:
+                    found |= files_among(registry.load(known).Options)
+                except (ImportError, TagloomError, AttributeError):  # what is wrong with it, its own check tells
+                    continue
+    return found
 
 
 def _each(value: Any, change: Callable[[str, str], str], where: str) -> Any:
@@ -180,6 +221,10 @@ def _refuse_secrets(value: Any, where: str, *, options: bool) -> None:
     elif isinstance(value, list):
         for inner in value:
             _refuse_secrets(inner, where, options=options)
+    elif isinstance(value, str) and (fault := secret_in(value)):
+        raise UsageError(
+            fault, where=where, remedy="Give it by the usual means of the store, or pass it on: --env NAME"
+        )
     elif isinstance(value, str) and _USER.search(value):
         raise UsageError("an address holds no user and no password", where=where, remedy="Pass them on: --env NAME")
 
@@ -194,6 +239,14 @@ def _absolute(path: str) -> str:
 
 
 def _there(path: str) -> bool:
+    """Tell whether an input is there; it may be a pattern."""
     whole = os.path.expanduser(path)  # noqa: PTH111
     found = glob.iglob(whole, recursive=True)  # noqa: PTH207  (any part may be a pattern)
-    return Path(whole).exists() or (any(mark in whole for mark in "*?[") and next(found, None) is not None)
+    return _present(path) or (any(mark in whole for mark in "*?[") and next(found, None) is not None)
+
+
+def _present(path: str) -> bool:
+    try:
+        return Path(os.path.expanduser(path)).exists()  # noqa: PTH111
+    except (OSError, ValueError):  # too long, or no name of a file
+        return False

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from jobs import console
-from jobs.cluster import DetachedError, Job, Package, SubmitTo
+from jobs.cluster import DetachedError, EndedError, Job, Package, SubmitTo
 from jobs.cluster_request import Submission
 
 
@@ -39,22 +39,25 @@ def show_dry_run(submission: Submission, code: Package | None, address: str, *, 
     console.emit(f"\nconfiguration\n{configuration}\nnothing was sent")
 
 
-def show_submitted(submission: Submission, code: Package | None, to: SubmitTo, *, quiet: bool, as_json: bool) -> None:
-    """Tell the id, and how to go on."""
+def show_submitted(
+    submission: Submission, code: Package | None, to: SubmitTo, *, quiet: bool, as_json: bool, aside: bool
+) -> None:
+    """Tell the id, and how to go on; on standard error (`aside`) where another result follows."""
+    say = console.tell if aside else console.emit
     if as_json:
         console.emit_json({"address": to.address, "package": _package(code), **submission.as_dict()})
         return
     if quiet:
-        console.emit(submission.id)
+        say(submission.id)
         return
     _tell_notes(submission)
     sent = f"the image {submission.image}" if code is None else f"{code.name} ({code.sha256[:12]})"
-    console.emit(f"submitted {submission.id} to {to.address}, with {sent}")
-    console.emit(f"state:  tagloom jobs{to.option}")
-    console.emit(f"log:    tagloom logs{to.option} {submission.id} -f")
-    console.emit(f"wait:   tagloom wait{to.option} {submission.id}")
-    console.emit(f"stop:   tagloom stop{to.option} {submission.id}")
-    console.emit(f"corpus: tagloom status -C {submission.metadata['corpus']}")
+    say(f"submitted {submission.id} to {to.address}, with {sent}")
+    say(f"state:  tagloom jobs{to.option}")
+    say(f"log:    tagloom logs{to.option} {submission.id} -f")
+    say(f"wait:   tagloom wait{to.option} {submission.id}")
+    say(f"stop:   tagloom stop{to.option} {submission.id}")
+    say(f"corpus: tagloom status -C {submission.metadata['corpus']}")
 
 
 def show_jobs(jobs: Sequence[Job], *, as_json: bool) -> None:
@@ -139,11 +142,10 @@ class Printer:
         self._kept = ""
 
 
-def detached(name: str, to: SubmitTo) -> DetachedError:
-    """Return the error that tells a user who stopped watching that the run goes on."""
-    return DetachedError(
-        f"no longer watching {name}; the run goes on", remedy=f"To end it: tagloom stop{to.option} {name}"
-    )
+def detached(name: str, to: SubmitTo, *, told_to_end: bool) -> DetachedError:
+    """Return the error that tells a user who stopped watching, by Ctrl-C or SIGTERM, that the run goes on."""
+    kind = EndedError if told_to_end else DetachedError
+    return kind(f"no longer watching {name}; the run goes on", remedy=f"To end it: tagloom stop{to.option} {name}")
 
 
 def _package(code: Package | None) -> dict[str, Any] | None:

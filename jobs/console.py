@@ -132,9 +132,9 @@ class Lines:
     def worked(self, cost: Cost) -> None:
         """Ignore: too much for a person."""
 
-    def end(self, note: str = "") -> None:
+    def end(self) -> None:
         """Say what it took."""
-        tell(f"{self._clock.stage}: done in {self._clock.taken()}" + (f"; {note}" if note else ""))
+        tell(f"{self._clock.stage}: done in {self._clock.taken()}")
 
 
 class Bars:
@@ -190,11 +190,11 @@ class Bars:
     def worked(self, cost: Cost) -> None:
         """Ignore: too much for a person."""
 
-    def end(self, note: str = "") -> None:
+    def end(self) -> None:
         """Replace the bar by a line."""
         self._progress.remove_task(self._task)
         self._progress.stop()
-        tell(f"{self._clock.stage:<18} done in {self._clock.taken()}" + (f"; {note}" if note else ""))
+        tell(f"{self._clock.stage:<18} done in {self._clock.taken()}")
 
 
 class _Clock:

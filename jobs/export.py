@@ -9,6 +9,7 @@ from pathlib import Path
 
 from jobs.export_formats import flat, graphml, markdown, trec
 from jobs.export_formats.joins import QRELS, view
+from pipelines import asides
 from pipelines.store import Generation
 from schemas.errors import UsageError
 from schemas.ids import nearest
@@ -101,6 +102,8 @@ def export(
         raise UsageError(f"nothing is called '{what}'", where="export", remedy=hint)
     how = _format(what, fmt, target, by_case)
     path = _target(what, target, how.suffix, how.folder, overwrite)
+    tables = {QRELS: ("questions",), GRAPHS: ("nodes", "edges")}.get(what, (what,))
+    asides.warn(generation, [unit for table in tables for unit in generation.tables().get(table, ())])
     return _written(path, how.folder, lambda aside: how.write(generation, what, aside))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import errno
 import lzma
 import re
@@ -20,12 +21,16 @@ ENDING = ".zip"
 BOMB_BYTES = 1 << 30
 """Size from which on a member, or an archive, is refused if it shrank by more than `BOMB_RATIO`."""
 BOMB_RATIO = 200
+DICTIONARY_BYTES = 256 << 20
+"""Memory that a member may ask for to be unpacked."""
 
 _SCHEME = "zip://"
 _AGAIN = "Get the archive again, or unpack it and name the folder."
 _UNPACK = "Unpack the archive and name the folder."
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 _ENCRYPTED, _UTF8 = 0x1, 0x800
+_STEP = 64 << 10
+"""Packed bytes that are read at once."""
 _HEADER = struct.Struct("<4s22xHH")
 _FAULTS = (
     *(zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, lzma.LZMAError, EOFError, struct.error),
@@ -165,7 +170,8 @@ class Member:
             if named != info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437"):
                 raise zipfile.BadZipFile("the directory and the member differ in its name")
             packed = cast(BinaryIO, Patient(handle, ask))
-            self._file = zipfile.ZipExtFile(packed, "r", info)
+            blocks = info.compress_type in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+            self._file = _Blocks(packed, info) if blocks else zipfile.ZipExtFile(packed, "r", info)
 
     def read(self, size: int = -1) -> bytes:
         """Return up to so many bytes; empty at the end.
@@ -178,6 +184,59 @@ class Member:
                 return bytes(self._file.read(size))
             except OSError as error:  # of bz2: those of storage are errors of ours by now
                 raise zipfile.BadZipFile(str(error)) from error
+
+
+class _Blocks:
+    """A member packed by bzip2 or LZMA, unpacked no further than it is read: `zipfile` unpacks these without bound."""
+
+    def __init__(self, packed: BinaryIO, info: zipfile.ZipInfo) -> None:
+        self._packed, self._info = packed, info
+        self._packed_left, self._left = info.compress_size, info.file_size
+        self._crc, self._ended = 0, False
+        self._unpacks: Any = bz2.BZ2Decompressor() if info.compress_type == zipfile.ZIP_BZIP2 else self._lzma()
+
+    def _lzma(self) -> lzma.LZMADecompressor:
+        """Read the head of an LZMA member: version, size of what follows, place and dictionary settings."""
+        (size,) = struct.unpack("<2xH", self._take(4))
+        settings = self._take(size)
+        if size != 5:
+            raise zipfile.BadZipFile("the member's LZMA settings are not as they must be")
+        places, wanted = struct.unpack("<BI", settings)
+        places, low = divmod(places, 9)
+        high, middle = divmod(places, 5)
+        # What a member may refer back to is never more than itself.
+        wanted = max(4096, min(wanted, self._left))
+        if wanted > DICTIONARY_BYTES:
+            raise zipfile.BadZipFile(f"the member needs {wanted:,} bytes of memory to be unpacked")
+        asked = {"id": lzma.FILTER_LZMA1, "dict_size": wanted, "lc": low, "lp": middle, "pb": high}
+        return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[asked])
+
+    def _take(self, size: int) -> bytes:
+        size = min(size, self._packed_left)
+        data = self._packed.read(size) if size else b""
+        if size and not data:
+            raise EOFError("the archive ends inside a member")
+        self._packed_left -= len(data)
+        return data
+
+    def read(self, size: int = -1) -> bytes:
+        """Return up to so many bytes; empty at the end."""
+        wanted = self._left if size < 0 else min(size, self._left)
+        made: list[bytes] = []
+        while wanted and not self._unpacks.eof:
+            fresh = self._take(_STEP) if self._unpacks.needs_input else b""
+            data = self._unpacks.decompress(fresh, wanted)
+            if not data and not fresh:
+                break
+            made.append(data)
+            wanted -= len(data)
+            self._left -= len(data)
+            self._crc = zlib.crc32(data, self._crc)
+        if (wanted or not self._left) and not self._ended:
+            self._ended = True
+            if self._crc != self._info.CRC:
+                raise zipfile.BadZipFile(f"Bad CRC-32 for file {self._info.filename!r}")
+        return b"".join(made)
 
 
 def _to_content(handle: BinaryIO, info: zipfile.ZipInfo, ask: Callable[[Callable[[], Any]], Any]) -> bytes:

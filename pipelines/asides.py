@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from pipelines.failures import ShardsAsideError
-from pipelines.store import Manifest, Store
+from pipelines.planner import LACKS
+from pipelines.store import Generation, Manifest, Store
 from schemas.errors import StoreError
+
+log = logging.getLogger(__name__)
 
 SHOWN = 5
 """Shards, and cases of a shard, that are named; the head and the run's record hold all shards."""
@@ -45,9 +49,11 @@ def complaint(store: Store, aside: Asides, manifests: Mapping[str, Manifest]) ->
     if len(failed) > SHOWN:
         told.append(f"and {len(failed) - SHOWN} more")
     count = len({shard for _, shard in failed})
-    word = "1 shard was" if count == 1 else f"{count:,} shards were"
+    word = f"{_shards(count)} {'was' if count == 1 else 'were'}"
     unscored = not_scored(manifests)
     lost = f" {unscored:,} questions of theirs are not scored." if unscored else ""
+    if unread := unknown_questions(manifests):
+        lost += f" How many questions the logs of {_shards(unread)} hold is not known; none of them is scored."
     return ShardsAsideError(
         f"{word} set aside: {'; '.join(told)}.{lost}",
         where=store.storage.uri,
@@ -55,8 +61,46 @@ def complaint(store: Store, aside: Asides, manifests: Mapping[str, Manifest]) ->
     )
 
 
+def remark(generation: Generation, units: Iterable[str] | None = None) -> str:
+    """Return what a reader of a generation must know where some of its units lack shards, else nothing.
+
+    Args:
+        generation: The generation.
+        units: Units that are read; None = all. Those that it does not hold do not count.
+    """
+    lacking: dict[int, str] = {}
+    for unit in generation.units if units is None else units:
+        if unit in generation.units:
+            for shard, reason in generation.manifest(unit).aside.items():
+                if shard not in lacking or not reason.endswith(LACKS):  # rather where it failed than what follows
+                    lacking[shard] = unit
+    if not lacking:
+        return ""
+    named = ", ".join(f"{shard} in '{unit}'" for shard, unit in sorted(lacking.items())[:SHOWN])
+    more = f" and {len(lacking) - SHOWN} more" if len(lacking) > SHOWN else ""
+    return (
+        f"generation '{generation.name}' is incomplete: it lacks {_shards(len(lacking))} that failed ({named}{more}); "
+        "'tagloom run' makes what is missing"
+    )
+
+
+def warn(generation: Generation, units: Iterable[str] | None = None) -> None:
+    """Say so where what is read of a generation lacks shards; arguments as `remark`."""
+    if told := remark(generation, units):
+        log.warning("%s", told)
+
+
+def _shards(count: int) -> str:
+    return "1 shard" if count == 1 else f"{count:,} shards"
+
+
+def unknown_questions(manifests: Mapping[str, Manifest]) -> int:
+    """Count the shards whose questions could not be merged, so that nobody knows how many there are."""
+    return len(manifests["questions"].aside) if JUDGED in manifests and "questions" in manifests else 0
+
+
 def not_scored(manifests: Mapping[str, Manifest]) -> int:
-    """Count the questions of shards that evaluation leaves out."""
+    """Count the known questions of shards that evaluation leaves out; see `unknown_questions` for the others."""
     if JUDGED not in manifests or "questions" not in manifests:
         return 0
     left_out = manifests[JUDGED].aside

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from pipelines.failures import ATTEMPTS, HOPELESS, Failure, concerns_the_run
+from pipelines.failures import ATTEMPTS, Failure, concerns_the_run, unblamed
 from pipelines.stage import Item
 from schemas.errors import FAULT, StoreError, TagloomError
 
@@ -56,10 +56,9 @@ class Attempts:
         self._failed[item.shard] += 1
         count = self._failed[item.shard]
         kind = "lost" if lost else type(error).__name__
-        reason = one_line(f"the worker was lost: {error}" if lost else _reason(error))
-        failure = Failure(
-            item.stage, tuple(unit.name for unit in item.units), item.shard, count, kind, reason, count >= ATTEMPTS
-        )
+        why = one_line(f"the worker was lost: {error}") if lost else reason(error)
+        units = tuple(unit.name for unit in item.units)
+        failure = Failure(item.stage, units, item.shard, count, kind, why, count >= ATTEMPTS)
         if failure.aside:
             self._aside[item.shard] = _lost(item, error) if lost else told
             self._check(item, error)
@@ -67,21 +66,23 @@ class Attempts:
 
     def _check(self, item: Item, error: BaseException) -> None:
         """End the run where shards are not to blame, or where there is but one for all of them."""
-        new = [shard for shard in self._aside if shard not in self._known]
-        nothing = not self._succeeded and bool(new)
-        hopeless = len(new) >= HOPELESS or (len(self._aside) == self._items and not self._kept)
-        if item.units[0].whole or (nothing and hopeless):
-            raise self._aside[new[0] if new else item.shard] from error
+        blamed = unblamed(self._aside, self._known, self._items, succeeded=self._succeeded, kept=self._kept)
+        if item.units[0].whole or blamed:
+            raise self._aside[blamed[0] if blamed else item.shard] from error
 
 
 def as_told(error: BaseException, item: Item) -> TagloomError:
     """Return what a user is told about something that an item raised."""
+    return typed(error, f"{item.stage}, shard {item.shard}")
+
+
+def typed(error: BaseException, where: str) -> TagloomError:
+    """Return an error as one of ours, which says that it fell on `where` unless it says itself."""
     if isinstance(error, TagloomError):
         return error
-    where = f"{item.stage}, shard {item.shard}"
     if isinstance(error, OSError):
         return StoreError(str(error), where=where)
-    return TagloomError(_reason(error), where=where, remedy=FAULT)
+    return TagloomError(reason(error), where=where, remedy=FAULT)
 
 
 def one_line(text: str) -> str:
@@ -90,10 +91,11 @@ def one_line(text: str) -> str:
     return flat if len(flat) <= LONGEST_REASON else flat[: LONGEST_REASON - 4] + " ..."
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
+    """Return an error in one line."""
     if isinstance(error, TagloomError):
-        return f"{error.where}: {error.message}" if error.where else error.message
-    return f"{type(error).__name__}: {error}"
+        return one_line(f"{error.where}: {error.message}" if error.where else error.message)
+    return one_line(f"{type(error).__name__}: {error}")
 
 
 def _lost(item: Item, error: BaseException) -> TagloomError:

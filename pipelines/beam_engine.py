@@ -7,17 +7,19 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from pipelines import beam_options
-from pipelines.beam_items import Board, Guarded, Note, cost_of, rebuilt, unpacked
-from pipelines.failures import HOPELESS, Failure
+from pipelines.beam_items import Guarded, rebuilt, unpacked
+from pipelines.beam_jobs import Job, quieten, told_of_deaths, work
+from pipelines.beam_notes import Board, Note, Watch
+from pipelines.failures import Failure, unblamed
 from pipelines.meter import Cost
 from pipelines.progress import Progress
 from pipelines.storage import Storage
+from pipelines.work import Done
 from schemas.errors import FAULT, ConfigError, TagloomError
 
 
@@ -32,8 +34,11 @@ class Placed(Protocol):
 
 T = TypeVar("T", bound=Placed)
 POLL_SECONDS = 0.25
+LONGEST_PAUSE = 3.0
 LOOKING_SHARE = 0.1
-"""Part of the time that looking at storage may take."""
+"""Part of the time that looking at storage may take, up to the longest pause between looks."""
+MEASURED = 32
+"""Items that are measured in a look, by turns: progress alone rests on it, and each may be a request."""
 CANCEL_SECONDS = 10.0
 """Seconds that a runner has to take a job back."""
 
@@ -48,6 +53,7 @@ class About:
         pieces: Pieces that its work counts for.
         shard: Its shard; none: it cannot be set aside, and the run ends where it fails too often.
         units: Units that it makes.
+        rows: Rows that its work counts for.
     """
 
     stage: str
@@ -55,6 +61,7 @@ class About:
     pieces: int = 1
     shard: int | None = None
     units: tuple[str, ...] = ()
+    rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,17 +70,25 @@ class Ran:
 
     Attributes:
         asides: Index of an item -> why it was set aside. What it should have made is not there.
-        cost: What the work took, by the counters of the runner.
+        cost: What the work took that is done, as its items counted it.
+        done: Index of an item -> what it made, of those that are done.
     """
 
     asides: Mapping[int, Failure] = field(default_factory=dict)
     cost: Cost = field(default_factory=Cost)
+    done: Mapping[int, Done] = field(default_factory=dict)
+
+
+def pause_after(seconds: float) -> float:
+    """Return the seconds until the next look at storage, after one that took so long."""
+    return min(LONGEST_PAUSE, max(POLL_SECONDS, seconds / LOOKING_SHARE))
 
 
 def about_item(item: Any) -> About:
     """Tell about a `pipelines.stage.Item`."""
     units = tuple(unit.name for unit in item.units)
-    return About(item.stage, f"stage '{item.stage}', shard {item.shard}", len(units), item.shard, units)
+    place = f"stage '{item.stage}', shard {item.shard}"
+    return About(item.stage, place, len(units), item.shard, units, item.rows)
 
 
 def run_map(
@@ -82,12 +97,14 @@ def run_map(
     beam: Mapping[str, Any],
     label: str,
     progress: Progress,
-    measure: Callable[[T], tuple[int, int]],
+    measure: Callable[[T], int] | None = None,
     about: Callable[[T], About] = about_item,
     kept: bool = False,
     known: Collection[int] = (),
 ) -> Ran:
     """Apply a function to every item with a Beam pipeline; the function leaves its result on storage.
+
+    What it returns is a `Done` with the parts that it wrote, a number of rows, or nothing.
 
     An item that fails is tried again in place (`pipelines.failures`), whatever the runner. So is one whose worker
     died, as far as the runner tells.
@@ -98,9 +115,8 @@ def run_map(
         beam: Beam options; ``runner`` names the runner (default FnApiRunner, with a thread a core up to four), the
             rest goes to it as it is.
         label: Name of the step.
-        progress: Who is told, of failed tries as well.
-        measure: Tells from storage how many pieces and rows of an item are done. Runners tell nothing about single
-            elements, storage does, on any of them.
+        progress: Who is told, of failed tries as well, and of every shard that is done.
+        measure: Tells from storage how many pieces of an item at work are done, where it has several.
         about: Tells what an item is.
         kept: True where other items were done before, so that the step has worked.
         known: Shards that were set aside before; that they fail again says nothing about the others.
@@ -119,28 +135,6 @@ def run_map(
 
 
 @dataclass
-class _Job:
-    """A pipeline at work in a thread of its own.
-
-    Attributes:
-        result: What the runner gave for it.
-        error: What it ended with.
-        died: True where a worker process on this machine died, which its runner would wait for without end.
-    """
-
-    result: Any = None
-    error: BaseException | None = None
-    died: bool = False
-
-    def failed(self) -> bool:
-        """Tell whether the runner itself says that the job failed, as it does when workers die."""
-        try:
-            return self.died or (self.result is not None and self.result.state == "FAILED")
-        except Exception:  # the server is gone
-            return False
-
-
-@dataclass
 class _Step(Generic[T]):
     """One call of `run_map`."""
 
@@ -149,46 +143,52 @@ class _Step(Generic[T]):
     beam: Mapping[str, Any]
     label: str
     progress: Progress
-    measure: Callable[[T], tuple[int, int]]
+    measure: Callable[[T], int] | None
     about: Sequence[About]
     kept: bool
     known: Collection[int]
 
     def __post_init__(self) -> None:
-        self.seen = [(0, 0)] * len(self.items)
+        self.seen = [0] * len(self.items)
         self.told = [0] * len(self.items)
+        self.turn = 0
         self.notes: dict[int, Note] = {}
+        self.done: dict[int, Done] = {}
         self.asides: dict[int, Failure] = {}
         self.blamed: int | None = None
         self.cost = Cost()
         self.elsewhere = not beam_options.in_process(self.beam)
 
     def run(self) -> Ran:
-        """Run all items; those at work when workers died again, each alone, so that none is blamed for another."""
-        job = self._round(range(len(self.items)))
-        while job.error is not None:
-            suspects = [n for n, note in self.notes.items() if note.begun and not note.end]
-            if not suspects or not job.failed():
-                raise self._unwrapped(job) from job.error
-            for n in suspects:
-                while n in self.notes and not self.notes[n].end:
-                    alone = self._round([n])
-                    if alone.error is not None and not (alone.failed() and self.notes[n].begun):
-                        raise self._unwrapped(alone) from alone.error
-            left = [n for n, one in enumerate(self.about) if self.seen[n][0] < one.pieces and n not in self.asides]
-            if not left:
-                break
-            job = self._round(left)
-        if self.blamed is not None:
-            raise self._error(self.blamed, self.notes[self.blamed])
-        return Ran(dict(sorted(self.asides.items())), self.cost)
+        """Run all items. Those at work when a worker ended run again, each alone, so that none is blamed for another.
 
-    def _round(self, chosen: Sequence[int]) -> _Job:
+        What is done is told by notes: a file that is there may be half of one.
+        """
+        chosen, doubtful = self._open(range(len(self.items))), []
+        while chosen:
+            job = self._round(chosen)
+            left = self._open(chosen)
+            begun = [n for n in left if n in self.notes and self.notes[n].begun]
+            if left and not (begun and (job.error is None or job.failed())):
+                raise self._unwrapped(job, left) from job.error
+            if len(chosen) > 1:
+                for n in begun:
+                    self.notes[n] = replace(self.notes[n], begun=False, doubts=self.notes[n].doubts + 1)
+                doubtful += begun
+            doubtful = self._open(doubtful)
+            chosen = doubtful[:1] or self._open(range(len(self.items)))
+        return Ran(dict(sorted(self.asides.items())), self.cost, dict(sorted(self.done.items())))
+
+    def _open(self, chosen: Iterable[int]) -> list[int]:
+        """Return the items that are neither done nor set aside."""
+        return [n for n in chosen if n not in self.done and n not in self.asides]
+
+    def _round(self, chosen: Sequence[int]) -> Job:
         """Run some items as one pipeline.
 
         Raises:
             ConfigError: Beam does not take the options.
-            TagloomError: An item ended the run.
+            TagloomError: An item ended the run, or shards are not to blame.
         """
         board = Board(self.items[0].uri, f"{self.label}-{uuid.uuid4().hex}")
         board.open()
@@ -196,26 +196,25 @@ class _Step(Generic[T]):
             if n in self.notes and self.elsewhere:
                 board.hand_on(str(n), self.notes[n])
         pipeline = self._pipeline(board, chosen)
-        _quieten()
-        job = _Job()
-        thread = threading.Thread(target=_work, args=(pipeline, job), daemon=True, name=f"beam-{self.label}")
-        with _told_of_deaths(job):
+        quieten()
+        job, watch = Job(), Watch(board, self.elsewhere)
+        thread = threading.Thread(target=work, args=(pipeline, job), daemon=True, name=f"beam-{self.label}")
+        with told_of_deaths(job):
             try:
                 thread.start()
-                self._watch(thread, job, board)
+                self._watch(job, watch, board, chosen)
             except BaseException:
                 board.stop(self.elsewhere)
                 self._cancel(job)
                 raise
-        if thread.is_alive():  # the runner waits for a dead worker; others of it must not go on with this board
+        if not job.ended:  # the runner waits for a dead worker; others of it must not go on with this board
             board.stop(self.elsewhere)
-        else:
-            board.close(self.elsewhere)
+        watch.close(job.ended)
         for n, note in sorted(self.notes.items()):
             if note.end == "run":
                 raise self._error(n, note)
-        if job.error is None:
-            self.cost.add(cost_of(job.result))
+        if self.blamed is not None:
+            raise self._error(self.blamed, self.notes[self.blamed])
         return job
 
     def _pipeline(self, board: Board, chosen: Sequence[int]) -> Any:
@@ -233,7 +232,8 @@ class _Step(Generic[T]):
                 where=f"beam: runner={name}, options {', '.join(sorted(set(self.beam) - {'runner'})) or 'none'}",
                 remedy="See docs/runners.md.",
             ) from error
-        guarded = Guarded(self.function, board, all(one.shard is not None for one in self.about))
+        spare = all(one.shard is not None for one in self.about)
+        guarded = Guarded(self.function, board, spare, alone=len(chosen) == 1)
         numbered = [(n, self.items[n]) for n in chosen]
         spread = pipeline | f"{self.label} items" >> apache_beam.Create(numbered) | apache_beam.Reshuffle()
         _ = spread | self.label >> apache_beam.Map(guarded)
@@ -241,32 +241,40 @@ class _Step(Generic[T]):
 
     # -- while it runs ------------------------------------------------------------------------------------------------
 
-    def _watch(self, thread: threading.Thread, job: _Job, board: Board) -> None:
-        pause, alive = POLL_SECONDS, True
-        while alive:
-            thread.join(pause)
-            alive = thread.is_alive() and not job.died
+    def _watch(self, job: Job, watch: Watch, board: Board, chosen: Sequence[int]) -> None:
+        pause = POLL_SECONDS
+        while not job.over.wait(pause):
             started = time.perf_counter()
-            self._look(board)
-            pause = max(POLL_SECONDS, (time.perf_counter() - started) / LOOKING_SHARE)
+            self._take(watch.news(), board)
+            self._measure(chosen)
+            pause = pause_after(time.perf_counter() - started)
+        self._take(watch.last(chosen), board)
 
-    def _look(self, board: Board) -> None:
-        """Tell what is new: failed tries, pieces that are done."""
-        for n, note in sorted(board.notes(self.elsewhere).items()):
+    def _take(self, news: Mapping[int, Note], board: Board) -> None:
+        """Tell what is new: failed tries, items that are done. Where shards are not to blame, the run ends."""
+        for n, note in sorted(news.items()):
             self._tell(n, note)
-        pieces = rows = 0
-        for n, item in enumerate(self.items):
-            if self.seen[n][0] < self.about[n].pieces:
-                old, self.seen[n] = self.seen[n], self.measure(item)
-                pieces += self.seen[n][0] - old[0]
-                rows += self.seen[n][1] - old[1]
-        if pieces or rows:
-            self.progress.advance(pieces, rows)
-        if self.blamed is None and not any(done for done, _ in self.seen):
-            new = [n for n, failure in self.asides.items() if failure.shard not in self.known]
-            if new and (len(new) >= HOPELESS or (len(self.asides) == len(self.items) and not self.kept)):
-                self.blamed = min(new)  # not the shards: the run ends
+        if self.blamed is None:
+            shards = {failure.shard: n for n, failure in sorted(self.asides.items())}
+            succeeded = bool(self.done)
+            if failed := unblamed(shards, self.known, len(self.items), succeeded=succeeded, kept=self.kept):
+                self.blamed = shards[failed[0]]
                 board.stop(self.elsewhere)
+
+    def _measure(self, chosen: Sequence[int]) -> None:
+        """Tell how far items at work are, some at a time: there may be thousands."""
+        if self.measure is None:
+            return
+        left = self._open(chosen)
+        left = [n for n in left if n in self.notes and self.notes[n].begun] or left
+        for n in [left[(self.turn + step) % len(left)] for step in range(min(MEASURED, len(left)))]:
+            self._advance(n, self.measure(self.items[n]), 0)
+        self.turn += MEASURED
+
+    def _advance(self, n: int, pieces: int, rows: int) -> None:
+        new, self.seen[n] = pieces - self.seen[n], pieces
+        if new or rows:
+            self.progress.advance(new, rows)
 
     def _tell(self, n: int, note: Note) -> None:
         self.notes[n] = note
@@ -281,8 +289,14 @@ class _Step(Generic[T]):
             if last:
                 self.asides[n] = failure
         self.told[n] = len(note.tries)
+        if note.done is not None and n not in self.done:
+            self.done[n] = note.done
+            self.cost.add(note.done.cost)
+            if one.shard is not None:
+                self.progress.finished(one.shard, note.done.cost)
+            self._advance(n, one.pieces, one.rows)
 
-    def _cancel(self, job: _Job) -> None:
+    def _cancel(self, job: Job) -> None:
         """Take a submitted job back, within reason; a runner in this process ends with it."""
         if job.result is None or beam_options.runner_of(self.beam) in beam_options.LOCAL_RUNNERS:
             return
@@ -306,8 +320,14 @@ class _Step(Generic[T]):
         error.__cause__ = note.cause
         return error
 
-    def _unwrapped(self, job: _Job) -> TagloomError:
-        place = f"step '{self.label}'"
+    def _unwrapped(self, job: Job, left: Sequence[int]) -> TagloomError:
+        place, name = f"step '{self.label}'", beam_options.runner_of(self.beam)
+        if job.error is None:
+            return TagloomError(
+                f"{name} ended the job without {len(left)} of its items, such as {self.about[left[0]].place}",
+                where=place,
+                remedy="Finished parts stay; run the same command again.",
+            )
         seen: BaseException | None = job.error
         while seen is not None:
             if isinstance(seen, TagloomError):
@@ -319,7 +339,6 @@ class _Step(Generic[T]):
         if "Traceback" in text:  # of a worker process: its last line says what was raised
             text = text.splitlines()[-1]
         text = f"{type(job.error).__name__}: {' '.join(text.split())}"
-        name = beam_options.runner_of(self.beam)
         if name in beam_options.LOCAL_RUNNERS:
             return TagloomError(text, where=place, remedy=FAULT)
         if job.result is None:
@@ -334,48 +353,3 @@ class _Step(Generic[T]):
             where=place,
             remedy="The runner's own log says why. Finished parts stay; run the same command again.",
         )
-
-
-def _work(pipeline: Any, job: _Job) -> None:
-    try:
-        job.result = pipeline.run()
-        job.result.wait_until_finish()
-    except BaseException as error:
-        job.error = error
-
-
-_CONNECTIONS = ("beam_control_read", "read_grpc_client_inputs")
-"""Threads of Beam that end with an error when the other side is gone, which is told elsewhere."""
-
-
-@contextmanager
-def _told_of_deaths(job: _Job) -> Iterator[None]:
-    """Learn of worker processes of this machine that die: Beam tells it in a thread that nobody listens to."""
-    before = threading.excepthook
-
-    def hook(raised: threading.ExceptHookArgs) -> None:
-        if "Worker subprocess exited" in str(raised.exc_value):
-            job.error = job.error or raised.exc_value
-            job.died = True
-        elif raised.thread is None or not raised.thread.name.startswith(_CONNECTIONS):
-            before(raised)
-
-    threading.excepthook = hook
-    try:
-        yield
-    finally:
-        threading.excepthook = before
-
-
-def _quieten() -> None:
-    """Keep Beam from printing what its workers raise, which arrives here as an error; unless somebody asked for it."""
-    for name in ("apache_beam", "apache_beam.runners"):
-        logger = logging.getLogger(name)
-        if logger.level == logging.NOTSET:
-            logger.setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(_not_of_a_job)  # a second time does nothing
-
-
-def _not_of_a_job(record: logging.LogRecord) -> bool:
-    """Tell whether a record is not what a job server says, which Beam hands to the root logger, tracebacks and all."""
-    return record.module != "portable_runner" or logging.getLogger().isEnabledFor(logging.INFO)

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines import asides
 from pipelines.evaluate import JUDGED
 from pipelines.query import cases as all_case_ids
 from pipelines.status import extractor_of
@@ -113,7 +114,7 @@ def compare(
         remarks.append(f"rankings are not compared: {fault}")
     metrics, questions, more = _questions(sides, common, level)
     figures += [*more, *_cost(sides)]
-    remarks += _differences(sides)
+    remarks += [*(told for g in whole if (told := asides.remark(g))), *_differences(sides)]
     named = [Side(g.name, extractor_of(g.head.get("config", {}).get("extract", {}))) for g in whole]
     return Comparison(
         named[0],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -20,6 +20,10 @@ PATIENT_SECONDS = 60.0
 METER_SECONDS = 0.5
 LOOK_SECONDS = 3.0
 """How often the nodes of a cluster are looked at."""
+EXPECTED_SECONDS = 30.0
+"""How long work is kept for a worker that was told to start."""
+HEARD_SECONDS = 1.0
+"""After this long without work a worker is asked before it gets any: its node may be gone, no fault of the work."""
 PRELOADED = ("pipelines.extract", "pipelines.index", "pipelines.rank")
 STARTS = 3
 """Workers in a row that may end in one place while they start, before the run ends."""
@@ -93,6 +97,7 @@ class Crew:
         self._handles: list[Any] = []
         self._lives: list[int] = []
         self._up: list[bool] = []
+        self._heard: list[float] = []
         self._selectors: list[Mapping[str, str]] = []
         self._asked: dict[Any, int] = {}
         self._failed: list[int] = []
@@ -109,6 +114,7 @@ class Crew:
             self._handles.append(None)
             self._lives.append(0)
             self._up.append(False)
+            self._heard.append(0.0)
             self._failed.append(0)
             self._selectors.append({})
             self._start(len(self._handles) - 1)
@@ -118,7 +124,11 @@ class Crew:
         self._lives[number] += 1
         self._selectors[number] = self._room.selector
         self._handles[number] = self._make(self._room.selector)
-        self._asked[self._handles[number].ready.remote(self._modules, logs.carried())] = number
+        self._ask(number, self._modules, logs.carried())
+
+    def _ask(self, number: int, *given: Any) -> None:
+        self._heard[number] = time.monotonic()
+        self._asked[self._handles[number].ready.remote(*given)] = number
 
     def _look(self) -> None:
         """Use nodes that came, and let no worker wait for a node that is gone."""
@@ -127,14 +137,20 @@ class Crew:
         self._room = self._find_room()
         self._looked = time.monotonic()
         for reference, number in list(self._asked.items()):
-            if self._selectors[number] != self._room.selector:
+            if not self._up[number] and self._selectors[number] != self._room.selector:
                 del self._asked[reference]
                 self._kill(number)
                 self._start(number)
         self._add()
 
-    def up(self, patience: float = 0.0) -> list[int]:
-        """Return the numbers of the workers that work; waits for the first of them up to some seconds.
+    def up(self, patience: float = 0.0, busy: Collection[int] = ()) -> list[int]:
+        """Return the numbers of the workers that can be given work.
+
+        One that had nothing to do for a while is asked first, and is left out until it answers.
+
+        Args:
+            patience: Seconds to wait for the first of them.
+            busy: Workers that have something to do, whose loss shows by that.
 
         Raises:
             TagloomError: No worker can be started.
@@ -142,11 +158,13 @@ class Crew:
         import ray
 
         self._look()
+        self._ask_idle(busy)
+        if patience and self._asked and not self._free():
+            ray.wait(list(self._asked), num_returns=1, timeout=patience)
         if self._asked:
-            timeout = 0.0 if any(self._up) else patience
-            for reference in ray.wait(list(self._asked), num_returns=1, timeout=timeout)[0]:
+            for reference in ray.wait(list(self._asked), num_returns=len(self._asked), timeout=0)[0]:
                 self._take(reference)
-        found = [n for n, up in enumerate(self._up) if up]
+        found = self._free()
         if found:
             self._idle_since = time.monotonic()
         elif time.monotonic() - self._idle_since > PATIENT_SECONDS:
@@ -155,6 +173,28 @@ class Crew:
             self._idle_since = time.monotonic()
         return found
 
+    def coming(self) -> list[Any]:
+        """Return Ray's references that get ready when `up` may have more to return."""
+        return list(self._asked)
+
+    def expected(self) -> int:
+        """Return how many workers there are or will be within seconds; at least 1."""
+        now = time.monotonic()
+        late = sum(now - self._heard[number] > EXPECTED_SECONDS for number in self._asked.values())
+        return max(1, len(self) - late)
+
+    def _free(self) -> list[int]:
+        asked = set(self._asked.values())
+        return [n for n, up in enumerate(self._up) if up and n not in asked]
+
+    def _ask_idle(self, busy: Collection[int]) -> None:
+        now = time.monotonic()
+        for number in self._free():
+            if number in busy:
+                self._heard[number] = now
+            elif now - self._heard[number] > HEARD_SECONDS:
+                self._ask(number)
+
     def _take(self, reference: Any) -> None:
         import ray
 
@@ -162,8 +202,8 @@ class Crew:
         try:
             ray.get(reference)
         except ray.exceptions.RayError as error:
-            # A node may go away while a worker starts there; another may do.
-            self._failed[number] += 1
+            # A node may go away while a worker starts there, or has nothing to do; another may do.
+            self._failed[number] += not self._up[number]
             if self._failed[number] >= STARTS:
                 cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
                 raise TagloomError(
@@ -176,6 +216,7 @@ class Crew:
         else:
             self._failed[number] = 0
             self._up[number] = True
+            self._heard[number] = time.monotonic()
 
     def life(self, number: int) -> int:
         """Return which worker in this place it is, from 1."""

@@ -21,6 +21,7 @@ from pipelines.sources import Source, distinguished, find_sources
 from pipelines.stage import STAGES
 from pipelines.storage import Storage
 from pipelines.store import BEFORE, Generation, Manifest, Store, refuse_foreign
+from pipelines.uris import naming
 from pipelines.work import peak_memory
 from schemas.config import RunConfig
 from schemas.errors import ConfigError, InputError, TooManyRejectsError
@@ -167,7 +168,8 @@ def memory_sources(store: Store, before: Generation | None = None) -> list[Sourc
         names = {MEMORY + uri.rpartition("/")[2] for uri in known}
         found |= {name for name in names - found if storage.exists(name)}
     logs = sorted(name for name in found if not name.rpartition("/")[2].startswith("."))
-    uris = [storage.fs.unstrip_protocol(storage.path(name)) for name in logs]
+    uri_of = naming(storage.fs, storage.uri)
+    uris = [uri_of(storage.path(name)) for name in logs]
     found_sources = find_sources(uris, format=OWN_FORMAT, hashed=True) if uris else []
     return [replace(source, name=MEMORY + source.name.rpartition("/")[2]) for source in found_sources]
 
@@ -247,9 +249,9 @@ def build(
         if stages and unread > SMALL_BYTES:
             execution.ray.start()
         with execution.timed("ingest"):
-            taken = ingest.run(store, config, sources, execution.progress)
-        execution.keep(taken.interactions, execution.seconds["ingest"], taken.made)
-        execution.keep(taken.questions, execution.seconds["ingest"], taken.made)
+            taken = ingest.run(store, config, sources, execution.progress, before)
+        for manifest in (taken.interactions, taken.questions):
+            execution.keep(manifest, execution.seconds["ingest"], taken.made[manifest.unit])
         for failure in taken.aside.values():
             execution.set_aside(failure)
         _warn_of_unknown_cases(store, config, taken.interactions)
@@ -368,7 +370,8 @@ def _head(
     if before is None or before.name != config.name or set(before.units) <= {"ingest", "questions"}:
         return head
     if not complete:
-        return {**before.head, "sources": head["sources"], "pending": units}
+        waits = {"pending": units, "pending_aside": asides.in_head(execution.aside)}
+        return {**before.head, "sources": head["sources"], **waits}
     return {**head, "experiments": _still(store, before, units)}
 
 

@@ -28,6 +28,7 @@ from transforms.tokens import tokenize
 
 if TYPE_CHECKING:
     from indexers.embedders import Embedder
+    from pipelines.store import Store
 
 QUESTIONS = "embed/questions"
 
@@ -125,17 +126,26 @@ def without_vector(made: pa.Table, rows: pa.Table) -> int:
     return int((empty & seen).sum())
 
 
+def earlier(store: Store, unit: Unit, shards: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Return shard -> the keys of its parts that manifests name, of the same embedder and precision, as ``earlier``.
+
+    Every manifest is read for that, so it is done once for all shards.
+    """
+    keys: dict[int, dict[str, None]] = {shard: {} for shard in shards}
+    for manifest in store.manifests("embed"):
+        if all(manifest.config.get(key) == unit.config[key] for key in ("embedder", "version", "identity", "dtype")):
+            for part in manifest.parts:
+                if part.shard in keys:
+                    keys[part.shard][part.key] = None
+    return {shard: {"earlier": tuple(own)} for shard, own in keys.items()}
+
+
 def known_vectors(inputs: Inputs, unit: Unit) -> pa.Table | None:
-    """Return the vectors that earlier manifests name for this shard, of the same embedder and precision."""
-    shards = {shard for parts in inputs.parts.values() for shard, _ in parts}
-    if not shards:
+    """Return the vectors of `earlier` parts of this shard that are still there."""
+    keys = unit.runtime.get("earlier", ())
+    if not keys:
         return None
-    same = {"embedder", "version", "identity", "dtype"}
-    keys: dict[str, None] = {}
-    for manifest in inputs.store.manifests("embed"):
-        if all(manifest.config.get(key) == unit.config[key] for key in same):
-            keys.update(dict.fromkeys(part.key for part in manifest.parts if part.shard in shards))
-    (shard,) = shards
+    (shard,) = {shard for parts in inputs.parts.values() for shard, _ in parts}
     there = [key for key in keys if inputs.store.has_part(("vectors",), shard, key)]
     if not there:
         return None
@@ -240,4 +250,4 @@ def _named(case: Any, kind: Any, key: Any, text: Any) -> pa.Table:
     return pa.table({"case_id": case, "kind": kinds, "key": key, "text": text})
 
 
-STAGE = Stage("embed", 1, "ray", units, process)
+STAGE = Stage("embed", 1, "ray", units, process, besides=earlier)

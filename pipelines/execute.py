@@ -10,15 +10,24 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from pipelines import asides, beam_engine, ray_engine, work
+from pipelines import asides, beam_engine, lock, ray_engine, work
 from pipelines.attempts import Attempts
 from pipelines.crew import Crew
 from pipelines.failures import Failure
-from pipelines.planner import Keys, UnitPlan, all_units, part_keys, plan_unit, unit_fingerprint, whole_parts
+from pipelines.planner import (
+    Keys,
+    UnitPlan,
+    all_units,
+    part_keys,
+    plan_unit,
+    unit_fingerprint,
+    whole_parts,
+    whole_reads,
+)
 from pipelines.progress import Progress
 from pipelines.ray_session import RaySession
 from pipelines.spent import Spent
-from pipelines.stage import Item, Stage, Unit, load_stage
+from pipelines.stage import Item, Needs, Stage, Unit, load_stage
 from pipelines.store import Generation, Manifest, Part, Store
 from schemas.config import RunConfig
 from schemas.errors import StoreError
@@ -65,6 +74,8 @@ class Execution:
     aside: dict[str, dict[int, str]] = field(default_factory=dict)
     peak: int = 0
     ray: RaySession = field(init=False)
+    _replicas: tuple[Needs, Crew] | None = field(init=False, default=None)
+    _counted: dict[str, Mapping[str, float]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         """Prepare Ray, which starts on first need."""
@@ -82,9 +93,11 @@ class Execution:
         """Take a finished unit; its manifest is written unless this very one is there."""
         stamped = "made_at" in manifest.run  # it comes from storage
         known = manifest if stamped else self.store.find_manifest(manifest.unit, manifest.fingerprint)
-        if known is None:
+        # Another version of a library may write a part that was lost in other bytes than the manifest has.
+        if known is None or known.parts != manifest.parts:
             stamp = {"seconds": round(seconds, 3), "made_at": datetime.now(UTC).isoformat(), "code": code_version()}
             known = replace(manifest, run={**manifest.run, **stamp})
+            lock.keep(self.store.storage)  # whoever has the corpus now may have removed parts that no manifest named
             self.store.write_manifest(known)
         self.manifests[manifest.unit] = known
         self.upstream[manifest.unit] = part_keys(known.parts)
@@ -98,16 +111,34 @@ class Execution:
     def make(self, wanted: Sequence[tuple[Stage, Unit]]) -> None:
         """Make units of one stage. Those of a stage that share work run together, others one after the other."""
         plans = []
-        for stage, unit in wanted:
-            aside = {name: manifest.aside for name, manifest in self.manifests.items()}
-            plans.append(plan_unit(self.store, stage, unit, self.upstream, self.before, aside))
-            if not stage.together:
-                with self.timed(stage.name):
+        try:
+            for stage, unit in wanted:
+                aside = {name: manifest.aside for name, manifest in self.manifests.items()}
+                wholes = [name for name, manifest in self.manifests.items() if manifest.whole]
+                plans.append(plan_unit(self.store, stage, unit, self.upstream, self.before, aside, wholes))
+                if not stage.together:
+                    with self.timed(stage.name):
+                        self._finish(plans)
+                    plans = []
+            if plans:
+                with self.timed(plans[0].stage.name):
                     self._finish(plans)
-                plans = []
-        if plans:
-            with self.timed(plans[0].stage.name):
-                self._finish(plans)
+        finally:
+            self._end_replicas()
+
+    def _engines(self, needs: Needs) -> Crew | None:
+        """Return workers with an engine; they stay for the other units of the stage, as to load a model takes long."""
+        if self._replicas is not None and self._replicas[0] == needs:
+            return self._replicas[1]
+        self._end_replicas()
+        crew = self.ray.replicas(needs)
+        self._replicas = None if crew is None else (needs, crew)
+        return crew
+
+    def _end_replicas(self) -> None:
+        held, self._replicas, self._counted = self._replicas, None, {}
+        if held is not None:
+            held[1].end(PATIENCE)
 
     def _finish(self, plans: Sequence[UnitPlan]) -> None:
         items = make_items(self.store, plans, self.upstream, self.manifests)
@@ -117,7 +148,7 @@ class Execution:
         # Only what is asked of each interaction can be counted before it is asked.
         rows = sum(item.rows for item in items) if plans[0].unit.reads == ("ingest",) else 0
         earlier = sum(one["prompt_tokens"] + one["completion_tokens"] for one in self.asked.values())
-        spent = Spent(rows, self.config.extract.budget_tokens, earlier)
+        spent = Spent(rows, self.config.extract.budget_tokens, earlier, self._counted)
         if items:
             total = sum(len(plan.keys) for plan in plans)
             left = sum(len(plan.missing) for plan in plans)
@@ -131,6 +162,7 @@ class Execution:
                 self.peak = max(self.peak, ended.cost.peak)
                 done |= {(u.name, item.shard): p for u, p in zip(item.units, ended.parts, strict=True)}
             self.progress.end()
+            self._counted = spent.counted if self._replicas is not None else {}
         for plan in plans:
             inputs = {name: self.manifests[name].fingerprint for name in (*plan.unit.reads, *plan.unit.reads_whole)}
             facts = self._facts(plan, spent)
@@ -155,7 +187,7 @@ class Execution:
             self.aside.setdefault(unit, {})[failure.shard] = failure.reason
 
     def _run_items(self, plans: Sequence[UnitPlan], items: Sequence[Item], spent: Spent) -> Iterator[ray_engine.Ended]:
-        """Run items and yield what became of them. Beam tells of failures alone: parts are found later."""
+        """Run items and yield what became of them; Beam tells it when all are done."""
         stage = plans[0].stage
         if stage.engine == "beam":
             ran = beam_engine.run_map(
@@ -164,34 +196,31 @@ class Execution:
                 self.config.beam,
                 items[0].stage,
                 self.progress,
-                self._measure,
                 kept=any(plan.present for plan in plans),
                 known=self._known(plans),
             )
-            self.progress.worked(ran.cost)
+            yield from ((items[n], done) for n, done in ran.done.items())
             yield from ((items[n], failure) for n, failure in ran.asides.items())
             return
-        needs = stage.needs(self.config)
+        # What is made of all shards is made of replies that are there; no engine is asked.
+        needs = None if all(plan.unit.whole for plan in plans) else stage.needs(self.config)
         small = sum(item.rows for item in items) <= SMALL_ROWS and self.config.compute.workers == "auto"
-        crew: Crew | None = None
         told: dict[str, Any] = {"attempts": self._attempts(plans, items), "progress": self.progress}
-        try:
-            if needs is None:
-                crew = None if small and not self.ray.started else self.ray.workers()
-                ended = ray_engine.run_items(items, crew, **told)
-            else:
-                alone = small and not needs.gpus and needs.python is None and needs.replicas in (None, 1)
-                crew = None if alone else self.ray.replicas(needs)
-                ended = ray_engine.run_asking(
-                    items, crew, needs.at_once, spent, lambda: self.progress.measure(spent), **told
-                )
-            for item, one in ended:
-                if not isinstance(one, Failure):
-                    self.progress.advance(len(item.units), item.rows)
-                yield item, one
-        finally:
-            if needs is not None and crew is not None:
-                crew.end(PATIENCE)
+        if needs is None:
+            self._end_replicas()  # they may hold the room of ordinary workers
+            crew = None if small and not self.ray.started else self.ray.workers()
+            ended = ray_engine.run_items(items, crew, **told)
+        else:
+            spent.take([])  # the unit before may have ended with the budget used up
+            alone = small and not needs.gpus and needs.python is None and needs.replicas in (None, 1)
+            crew = None if alone else self._engines(needs)
+            ended = ray_engine.run_asking(
+                items, crew, needs.at_once, spent, lambda: self.progress.measure(spent), **told
+            )
+        for item, one in ended:
+            if not isinstance(one, Failure):
+                self.progress.advance(len(item.units), item.rows)
+            yield item, one
 
     def _attempts(self, plans: Sequence[UnitPlan], items: Sequence[Item]) -> Attempts:
         """Begin to count failures; what is there, and what failed before, tell whether work can succeed."""
@@ -215,11 +244,6 @@ class Execution:
         asked = plan.unit.runtime.get("journals") or journals(self.config.extract)
         return {**spent.facts(), "model": self.config.extract.model, "journal": asked}
 
-    def _measure(self, item: Item) -> tuple[int, int]:
-        pairs = zip(item.units, item.keys, strict=True)
-        there = sum(self.store.has_part(unit.outputs, item.shard, key) for unit, key in pairs)
-        return there, item.rows if there == len(item.units) else 0
-
 
 def make_items(
     store: Store,
@@ -234,28 +258,26 @@ def make_items(
             groups.setdefault((shard, "" if plan.stage.together else plan.unit.name), []).append(plan)
     rows = {part.shard: sum(t.rows for t in part.tables.values()) for part in manifests["ingest"].parts}
     cases = {part.shard: part.stats.get("cases", 0) for part in manifests["ingest"].parts}
+    wholes = [name for name, manifest in manifests.items() if manifest.whole]
+    own = {plan.unit.name: _by_shard(store, plan) for plan in plans if plan.missing}
     items = []
     for (shard, _), members in sorted(groups.items()):
         stage = members[0].stage
         reads = dict.fromkeys(name for plan in members for name in plan.unit.reads)
         shared = dict.fromkeys(name for plan in members for name in plan.unit.reads_whole)
-        parts = {
-            name: tuple(
-                sorted(upstream[name].items())
-                if members[0].unit.whole
-                else [(shard, upstream[name][shard])]
-                if shard in upstream[name]
-                else []
-            )
-            for name in reads
-        } | {name: tuple(sorted(upstream[name].items())) for name in shared}
+        if members[0].unit.whole:
+            every = [one for plan in members for one in whole_reads(plan.unit, upstream, plan.aside, wholes)]
+            parts = {name: tuple(found) for name, found in every}
+        else:
+            parts = {n: ((shard, upstream[n][shard]),) if shard in upstream[n] else () for n in reads}
+        parts |= {name: tuple(sorted(upstream[name].items())) for name in shared}
         items.append(
             Item(
                 store.storage.absolute,
                 store.shards,
                 stage.name,
                 shard,
-                tuple(plan.unit.by_shard(store.shards).get(shard, plan.unit) for plan in members),
+                tuple(own[plan.unit.name][shard] for plan in members),
                 tuple(plan.keys[shard] for plan in members),
                 parts,
                 rows.get(shard, 0),
@@ -263,6 +285,14 @@ def make_items(
             )
         )
     return items
+
+
+def _by_shard(store: Store, plan: UnitPlan) -> dict[int, Unit]:
+    """Return the unit as each missing shard has it."""
+    chosen = plan.unit.by_shard(store.shards)
+    besides = plan.stage.besides(store, plan.unit, plan.missing)
+    units = {shard: chosen.get(shard, plan.unit) for shard in plan.missing}
+    return {shard: replace(unit, runtime={**unit.runtime, **besides.get(shard, {})}) for shard, unit in units.items()}
 
 
 def _manifest(

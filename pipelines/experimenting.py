@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from indexers import presets
 from indexers.presets import Preset
-from pipelines import experiments
+from pipelines import asides, experiments
 from pipelines.evaluate import JUDGED
 from pipelines.execute import Execution
 from pipelines.experiment import STAGE
@@ -112,6 +112,7 @@ def run(
         config = settings(generation)
         config = config.model_copy(update={"compute": config.compute.model_copy(update={"workers": workers})})
         planned, asked = plan(generation, config, wanted)
+        _check_whole(generation, planned)
         with observing(store.storage, config, progress, "experiment") as watch:
             execution = Execution(store, config, generation, watch)
             for unit in sorted({read for one in planned for read in (*one.reads, *one.reads_whole)} | {"ingest"}):
@@ -184,6 +185,22 @@ def _check_questions(generation: Generation) -> None:
         where=f"{generation.store.storage.uri}, generation '{generation.name}'",
         remedy=f"Add some: tagloom run -C {generation.store.storage.uri} --append --questions FILE",
     )
+
+
+def _check_whole(generation: Generation, planned: Sequence[Unit]) -> None:
+    """Say so where what an experiment reads lacks shards.
+
+    Raises:
+        StoreError: Cases are pooled: a smaller pool is easier to search, so figures would be of another experiment.
+    """
+    reads = dict.fromkeys(read for one in planned for read in (*one.reads, *one.reads_whole))
+    if (told := asides.remark(generation, reads)) and any(
+        one.config.get("stores", {}).get("kind") == "pooled" for one in planned
+    ):
+        raise StoreError(
+            f"cases cannot be pooled: {told}", where=generation.store.storage.uri, remedy="Run again, then measure."
+        )
+    asides.warn(generation, reads)
 
 
 def _variant(
@@ -366,6 +383,7 @@ def _sides(generation: Generation, other: Generation) -> tuple[str, str]:
 
 
 def _two(generation: Generation, other: Generation, experiment: Experiment, asked: Asked) -> Unit:
+    asides.warn(other, [JUDGED])
     for side in (generation, other):
         evaluated = side.manifest(JUDGED).config["presets"] if JUDGED in side.units else []
         lacking = [name for name in asked.presets if f"rank/{name}" not in evaluated]

@@ -6,10 +6,12 @@ it, and the next run tries it again.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from pipelines.spent import BudgetError
 from schemas.errors import (
+    InputError,
     MissingDependencyError,
     StoreError,
     TagloomError,
@@ -59,3 +61,24 @@ class ShardsAsideError(TagloomError):
 def concerns_the_run(error: BaseException) -> bool:
     """Tell whether every shard would fail alike, so that trying again is of no use."""
     return isinstance(error, _OF_THE_RUN)
+
+
+def stays_wrong(error: BaseException) -> bool:
+    """Tell whether an input is at fault as it stands: its format is not known, say. What the system says may pass."""
+    return isinstance(error, InputError) and not isinstance(error.__cause__, OSError)
+
+
+def unblamed(aside: Iterable[int], known: Collection[int], items: int, *, succeeded: bool, kept: bool) -> list[int]:
+    """Return the shards whose errors tell that shards are not to blame, so that the stage must end; mostly none.
+
+    Args:
+        aside: Shards of the stage that were set aside, in order.
+        known: Shards that were set aside before; that they fail again says nothing about the others.
+        items: Shards that the stage has to do.
+        succeeded: True where one is done.
+        kept: True where others were done before, so that the stage has worked.
+    """
+    failed = list(aside)
+    new = [shard for shard in failed if shard not in known]
+    hopeless = len(new) >= HOPELESS or (len(failed) == items and not kept)
+    return new if hopeless and not succeeded else []

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import reindex
+from pipelines import asides, reindex
 from pipelines.evaluate import JUDGED
 from pipelines.progress import Progress
 from pipelines.query import settings as settings_of
@@ -109,6 +109,7 @@ def run(
     """
     before = Store.open(config.corpus).generation(origin)
     _check(before, graph)
+    asides.warn(before)
     given = dict(settings)
     if access is not None:
         given["access"] = {"unit": f"rank/{access}", "runs": _rankings(before, access)}

@@ -83,7 +83,7 @@ def gc(
     Raises:
         UsageError: A generation to drop does not exist.
         StoreError: A live manifest is damaged.
-        LockedError: A run holds the corpus.
+        LockedError: A run holds the corpus, or took it while this one stood still: what is left then stays.
     """
     with writing(store.storage, wait) as held:
         heads = store.heads()
@@ -114,6 +114,8 @@ def gc(
             held.check()
             # Manifests go first: one that names removed files would be taken for finished work.
             for path in sorted(doomed, key=lambda name: not name.endswith(".json")):
+                held.keep()
                 store.storage.remove(path)
+            held.keep()
         uploads = store.storage.sweep_uploads(ABANDONED, dry_run=dry_run)
     return Swept(tuple(doomed), size, kept, uploads)

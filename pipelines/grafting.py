@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines import extract, reindex, repair, studies
+from pipelines import asides, extract, reindex, repair, studies
 from pipelines.evaluate import JUDGED
 from pipelines.graft import EXPERIMENT, REPAIRS, SEARCH, SEARCHED, Grafting, Study
 from pipelines.lock import writing
@@ -75,6 +75,7 @@ def run(
     with writing(store.storage, wait):
         before = store.generation(config.name)
         _check(before, own, asking)
+        asides.warn(before)
         base = settings(before)
         given = config.model_dump(exclude_unset=True)
         more = {"grafting": own.model_dump(), "held": tuple(before.units), "asking": asking}

@@ -29,11 +29,12 @@ from pipelines.fragment_files import (
 )
 from pipelines.ingest_read import Reading, check, read_source
 from pipelines.meter import Cost
-from pipelines.planner import Keys, finished, unit_fingerprint, whole_parts
+from pipelines.planner import Keys, finished, named_parts, unit_fingerprint, whole_parts
 from pipelines.progress import Progress
 from pipelines.sources import Source
 from pipelines.storage import Storage
-from pipelines.store import Manifest, Part, Store
+from pipelines.store import Generation, Manifest, Part, Store
+from pipelines.work import Done
 from schemas.config import IngestConfig, RunConfig
 from schemas.errors import InputError, StoreError
 from schemas.ids import fingerprint
@@ -52,7 +53,7 @@ class Taken:
         interactions: Manifest of the unit `ingest`.
         questions: Manifest of the unit `questions`.
         sources: Keys of the sources.
-        made: Parts made.
+        made: Unit -> parts made.
         facts: ``records`` read, ``repairs`` by kind, and the ``sources``, of this very set of sources.
         aside: Shard -> why it was set aside while merging. What it lacks is not in the manifests.
         cost: What reading and merging took in this run.
@@ -61,7 +62,7 @@ class Taken:
     interactions: Manifest
     questions: Manifest
     sources: tuple[str, ...]
-    made: int
+    made: Mapping[str, int]
     facts: Mapping[str, Any]
     aside: Mapping[int, Failure] = field(default_factory=dict)
     cost: Cost = field(default_factory=Cost)
@@ -105,8 +106,8 @@ def known_sources(store: Store, keys: Sequence[str]) -> list[Source]:
 # -- merge ------------------------------------------------------------------------------------------------------------
 
 
-def merge_shard(item: _Merge) -> int:
-    """Make the parts of one shard that the item names; return their rows."""
+def merge_shard(item: _Merge) -> Done:
+    """Make the parts of one shard that the item names; whoever runs it counts what that costs."""
     from transforms.merge import merge  # loads polars, which a run with nothing to do does not need
 
     store = Store(Storage(item.uri), item.shards)
@@ -118,10 +119,11 @@ def merge_shard(item: _Merge) -> int:
         stats["questions"]["rejected_records"] = rejected
     for name, count in merged.repairs.items():
         stats["questions" if "question" in name else "ingest"][f"repaired_{name}"] = count
+    parts = []
     for unit, key in item.keys.items():
         made = {table: getattr(merged, table) for table in OUTPUTS[unit]}
-        store.write_part(item.shard, key, made, stats[unit])
-    return sum(getattr(merged, table).num_rows for unit in item.keys for table in OUTPUTS[unit])
+        parts.append(store.write_part(item.shard, key, made, stats[unit]))
+    return Done(tuple(parts), Cost())
 
 
 def shard_keys(storage: Storage, keys: Sequence[str]) -> dict[str, Keys]:
@@ -140,7 +142,9 @@ def shard_keys(storage: Storage, keys: Sequence[str]) -> dict[str, Keys]:
 # -- the stage --------------------------------------------------------------------------------------------------------
 
 
-def run(store: Store, config: RunConfig, sources: Sequence[Source], progress: Progress) -> Taken:
+def run(
+    store: Store, config: RunConfig, sources: Sequence[Source], progress: Progress, before: Generation | None = None
+) -> Taken:
     """Read the sources that were not read yet, and merge the shards that changed.
 
     Args:
@@ -148,6 +152,7 @@ def run(store: Store, config: RunConfig, sources: Sequence[Source], progress: Pr
         config: The run.
         sources: All inputs of the generation, whether read before or not.
         progress: Who is told.
+        before: What the run starts from: parts that its manifests name are not read again.
 
     Raises:
         InputError: A source cannot be read, or there is none.
@@ -169,7 +174,12 @@ def run(store: Store, config: RunConfig, sources: Sequence[Source], progress: Pr
     part_keys = shard_keys(storage, list(keys))
     marks = {unit: unit_fingerprint(unit, part_keys[unit]) for unit in OUTPUTS}
     known = {unit: finished(store, unit, marks[unit]) for unit in OUTPUTS}
-    there = {u: whole_parts(store, OUTPUTS[u], part_keys[u]) for u, manifest in known.items() if manifest is None}
+    there = {
+        u: whole_parts(store, OUTPUTS[u], part_keys[u], named=named_parts(before, u))
+        for u, manifest in known.items()
+        if manifest is None
+    }
+    had = {u: len(parts) for u, parts in there.items()}
     missing = sorted({shard for u, parts in there.items() for shard in part_keys[u] if shard not in parts})
     aside: dict[int, Failure] = {}
     if missing:
@@ -180,17 +190,16 @@ def run(store: Store, config: RunConfig, sources: Sequence[Source], progress: Pr
             todo.append(_Merge(storage.absolute, store.shards, shard, wanted, tuple(batches[shard])))
         progress.begin("ingest: merge", len(part_keys["ingest"]), len(part_keys["ingest"]) - len(todo), "shards")
         kept = len(part_keys["ingest"]) > len(todo)
-        known_aside = _known_aside(store, config.name)
+        known_aside = _known_aside(before)
         ran = beam_engine.run_map(
-            todo, merge_shard, config.beam, "merge", progress, _merged(store), _about_merge, kept, known_aside
+            todo, merge_shard, config.beam, "merge", progress, None, _about_merge, kept, known_aside
         )
-        progress.worked(ran.cost)
         cost.add(ran.cost)
         aside = {todo[number].shard: failure for number, failure in ran.asides.items()}
         progress.end()
-        for unit, parts in list(there.items()):
-            unseen = {shard: key for shard, key in part_keys[unit].items() if shard not in parts}
-            there[unit] = parts | whole_parts(store, OUTPUTS[unit], unseen, verify=False)
+        for number, done in ran.done.items():
+            for unit, part in zip(todo[number].keys, done.parts, strict=True):
+                there[unit] = there[unit] | {part.shard: part}
     facts = _facts(storage, list(keys))
     interactions = known["ingest"] or _manifest("ingest", part_keys["ingest"], there["ingest"], {}, aside)
     questions = known["questions"] or _manifest(
@@ -201,21 +210,20 @@ def run(store: Store, config: RunConfig, sources: Sequence[Source], progress: Pr
             if name.startswith("repaired_"):
                 facts["repairs"][name.removeprefix("repaired_")] += count
     facts["repairs"] = dict(sorted(facts["repairs"].items()))
-    return Taken(interactions, questions, tuple(keys), len(missing) - len(aside), facts, aside, cost)
+    made = {u: len(there[u]) - had[u] if u in there else 0 for u in OUTPUTS}
+    return Taken(interactions, questions, tuple(keys), made, facts, aside, cost)
 
 
 def _read_all(store: Store, config: RunConfig, items: Sequence[Reading], total: int, progress: Progress) -> Cost:
     megabytes = {item.key: max(1, item.source.bytes >> 20) for item in items}
     progress.begin(f"ingest: read {len(items)} of {total} files", sum(megabytes.values()), 0, "MB")
 
-    def read_so_far(item: Reading) -> tuple[int, int]:
-        whole = megabytes[item.key]
-        if was_read(store.storage, item.key):
-            return whole, 0
-        groups = 0
-        while store.storage.exists(f"fragments/{item.key}/{fragment_name(groups, 'sessions')}"):
-            groups += 1
-        return min(whole - 1, groups * config.ingest.split_mb), 0
+    groups = Counter[str]()
+
+    def read_so_far(item: Reading) -> int:
+        while store.storage.exists(f"fragments/{item.key}/{fragment_name(groups[item.key], 'sessions')}"):
+            groups[item.key] += 1
+        return min(megabytes[item.key] - 1, groups[item.key] * config.ingest.split_mb)
 
     def about(item: Reading) -> About:
         return About("ingest", item.source.uri, megabytes[item.key])
@@ -226,25 +234,19 @@ def _read_all(store: Store, config: RunConfig, items: Sequence[Reading], total: 
     return ran.cost
 
 
-def _known_aside(store: Store, name: str) -> set[int]:
-    """Return the shards that were set aside when this generation was made last."""
+def _known_aside(before: Generation | None) -> set[int]:
+    """Return the shards that were set aside when the generation before was made, or when logs were read last."""
     found: set[int] = set()
-    for unit in OUTPUTS:
-        with suppress(StoreError):
-            found |= set(store.generation(name).manifest(unit).aside)
+    if before is not None:
+        for group in (before.units, before.head.get("pending", {})):
+            for unit in OUTPUTS:
+                with suppress(StoreError, KeyError):
+                    found |= set(before.store.read_manifest(unit, group[unit]).aside)
     return found
 
 
 def _about_merge(item: _Merge) -> About:
     return About("ingest", f"merging shard {item.shard}", 1, item.shard, tuple(item.keys))
-
-
-def _merged(store: Store) -> Any:
-    def merged(item: _Merge) -> tuple[int, int]:
-        there = all(store.has_part(OUTPUTS[unit], item.shard, key) for unit, key in item.keys.items())
-        return int(there), 0
-
-    return merged
 
 
 def _facts(storage: Storage, keys: Sequence[str]) -> dict[str, Any]:

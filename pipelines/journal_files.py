@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
+from pipelines import meter
 from pipelines.storage import Storage
 from schemas.errors import StoreError
 
@@ -222,8 +223,8 @@ def _read_all(
         except _MissingError:
             return None
 
-    with ThreadPoolExecutor(_READERS) as pool:
-        made = list(pool.map(read, names))
+    with meter.beside() as metered, ThreadPoolExecutor(_READERS) as pool:
+        made = list(pool.map(metered(read), names))
     found.update(pair for pair in made if pair is not None)
     return None in made
 

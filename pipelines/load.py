@@ -27,15 +27,18 @@ class Load:
         self._cases: Counter[int] = Counter()
         self._alone: set[int] = set()
 
-    def free(self, up: Sequence[int], *, alone: bool = False, but: Collection[int] = ()) -> int | None:
+    def free(
+        self, up: Sequence[int], *, alone: bool = False, but: Collection[int] = (), most: int = MOST_ITEMS
+    ) -> int | None:
         """Return that of some workers which has room for an item, the least busy first.
 
         Args:
             up: The workers.
             alone: Take none that has anything to do.
             but: Workers to leave out, unless there are no others.
+            most: Take none that has so many items.
         """
-        others = [n for n in up if n not in but] or up
+        others = [n for n in [n for n in up if n not in but] or up if self._items[n] < most]
         chosen = min(others, key=lambda n: (n in self._alone, self._cases[n], self._items[n]), default=None)
         if chosen is None or chosen in self._alone or (alone and self._items[chosen]):
             return None
@@ -43,6 +46,10 @@ class Load:
             return chosen
         busy = self._at_once is None or self._cases[chosen] >= self._at_once
         return None if busy or self._items[chosen] >= MOST_ITEMS else chosen
+
+    def busy(self) -> set[int]:
+        """Return the workers that have anything to do."""
+        return {worker for worker, items in self._items.items() if items}
 
     def give(self, worker: int, item: Item, *, alone: bool = False) -> None:
         """Take note that a worker got an item; alone, it gets no other until that is done."""

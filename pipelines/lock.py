@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ _FREE = json_bytes({})
 log = logging.getLogger(__name__)
 _ours: set[str] = set()
 """Tokens of the leases that this process holds."""
+_held: dict[str, _Lease] = {}
+"""Corpus -> the lease that this process holds on it."""
 
 
 class Held:
@@ -47,21 +49,32 @@ class Held:
             StoreError: The store stays away.
         """
 
+    def keep(self) -> None:
+        """As `check`, for each step of a long loop: storage is asked only where the lock may have been lost.
+
+        Raises:
+            LockedError, StoreError: As `check`.
+        """
+
 
 class _Lease(Held):
     """A lease on object storage."""
 
-    def __init__(self, storage: Storage, token: str) -> None:
-        """Remember whose it is."""
+    def __init__(self, storage: Storage, token: str, renewed: float) -> None:
+        """Remember whose it is, and when by `_clock` it was asked for."""
         self._storage = storage
         self._token = token
         self._lost = False
+        self._renewed = renewed
         self._alone = threading.Lock()
 
     def renew(self) -> bool:
         """Write the lease anew, if it is still this one; tell whether it was."""
         with self._alone:
+            asked = _clock()
             self._lost = self._lost or not self._replaced(_lease_of(self._token))
+            if not self._lost:
+                self._renewed = asked
             return not self._lost
 
     def give_up(self) -> None:
@@ -84,6 +97,11 @@ class _Lease(Held):
                 remedy="Finished parts stay. Run the same command again.",
             )
 
+    def keep(self) -> None:
+        """As `Held.keep`: nobody takes a lease that was renewed within half its time."""
+        if self._lost or _clock() - self._renewed > LEASE_SECONDS / 2:
+            self.check()
+
 
 @contextmanager
 def writing(storage: Storage, wait: float = 0.0) -> Iterator[Held]:
@@ -99,6 +117,22 @@ def writing(storage: Storage, wait: float = 0.0) -> Iterator[Held]:
     """
     with _local(storage, wait) if storage.local is not None else _lease(storage, wait) as held:
         yield held
+
+
+def keep(storage: Storage) -> None:
+    """Make sure that a lease which this process took on a corpus is held still, as `Held.keep`; none is none lost.
+
+    Raises:
+        LockedError, StoreError: As `Held.check`.
+    """
+    lease = _held.get(storage.absolute)
+    if lease is not None:
+        lease.keep()
+
+
+def _clock() -> float:
+    """Return seconds that go on while the machine sleeps, as those of the others do."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def _who() -> str:
@@ -156,15 +190,19 @@ def _lease(storage: Storage, wait: float) -> Iterator[Held]:
             while not stop.wait(LEASE_SECONDS / 6):
                 try:
                     if not lease.renew():
+                        log.warning("%s: the lease was lost", storage.uri)
                         return
                 except Exception as error:  # a store that is away for a while; whether somebody took it shows later
                     log.warning("%s: the lease could not be renewed: %s", storage.uri, error)
 
         thread = threading.Thread(target=renew, daemon=True, name="tagloom-lease")
         thread.start()
+        _held[storage.absolute] = lease
         try:
             yield lease
         finally:
+            if _held.get(storage.absolute) is lease:
+                del _held[storage.absolute]
             stop.set()
             _give_up(storage, lease)
     finally:
@@ -200,23 +238,35 @@ def _machine() -> str:
         return ""
 
 
-def _gone(pid: int, token: object) -> bool:
-    """Tell whether a process of this machine has ended, also where nobody has taken notice of that yet."""
-    if pid == os.getpid():  # another one's, that had the same number
-        return token not in _ours
+def _stat(pid: int) -> tuple[str, int] | None:
+    """Return the state of a process and when it began, in ticks since the start; None where that is hidden."""
     try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return fields[0], int(fields[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _gone(pid: int, held: Mapping[str, Any]) -> bool:
+    """Tell whether a lease's process, of this machine, has ended, also where nobody has taken notice of that yet."""
+    if pid == os.getpid():  # another one's, that had the same number
+        return held.get("token") not in _ours
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
         return True
-    except OSError:
+    except (OSError, OverflowError):  # another user's, and /proc may not show those
+        pass
+    if (found := _stat(pid)) is None:
         return False
-    return status.rpartition(")")[2].split()[0] in ("Z", "X")
+    state, began = found
+    return state in ("Z", "X") or held.get("began", began) != began
 
 
 def _abandoned(storage: Storage, held: dict[str, Any]) -> bool:
     """Tell whether nobody holds a lease any more."""
     pid, machine = held.get("pid"), _machine()
-    if machine and held.get("machine") == machine and isinstance(pid, int) and _gone(pid, held.get("token")):
+    if machine and held.get("machine") == machine and isinstance(pid, int) and pid > 0 and _gone(pid, held):
         return True
     age, renewed = storage.age(_NAME), held.get("renewed_at")
     if age is None:  # a store that does not tell its time: then the hosts' clocks must agree
@@ -225,7 +275,10 @@ def _abandoned(storage: Storage, held: dict[str, Any]) -> bool:
 
 
 def _lease_of(token: str) -> bytes:
-    return json_bytes({**json.loads(_who()), "machine": _machine(), "token": token, "renewed_at": time.time()})
+    own = _stat(os.getpid())
+    began = {} if own is None else {"began": own[1]}
+    who = {**json.loads(_who()), **began, "machine": _machine()}
+    return json_bytes({**who, "token": token, "renewed_at": time.time()})
 
 
 def _take(storage: Storage, token: str) -> _Lease | None:
@@ -235,7 +288,8 @@ def _take(storage: Storage, token: str) -> _Lease | None:
         held = _parsed(now)
         return None if held and not _abandoned(storage, held) else _lease_of(token)
 
-    return _Lease(storage, token) if storage.change(_NAME, mine) else None
+    asked = _clock()
+    return _Lease(storage, token, asked) if storage.change(_NAME, mine) else None
 
 
 def holder(storage: Storage) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import time
+import uuid
 import weakref
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -135,6 +136,7 @@ class Memory:
         line = canonical_json(
             {
                 "case_id": self.case,
+                "entry": uuid.uuid4().hex,  # nobody reads it: two processes that add the same do not take it for one
                 "session_id": session or f"memory-{lines + 1:06d}",
                 "started_at": moment.isoformat(),
                 "messages": [

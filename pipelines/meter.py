@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
+from typing import TypeVar
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 
 @dataclass
@@ -64,6 +68,36 @@ def reading() -> Iterator[Cost]:
 def writing() -> Iterator[Cost]:
     """Count a block as writing; the block adds its bytes."""
     yield from _phase("writing")
+
+
+@contextmanager
+def beside() -> Iterator[Callable[[Callable[[A], T]], Callable[[A], T]]]:
+    """Count what threads do side by side within a block; it gives what makes a function metered there.
+
+    They wait together: what they waited in all counts as no more than the block took.
+    """
+    costs: list[Cost] = []
+
+    def metered(act: Callable[[A], T]) -> Callable[[A], T]:
+        def run(argument: A) -> T:
+            with metering() as cost:
+                costs.append(cost)
+                return act(argument)
+
+        return run
+
+    started = time.perf_counter()
+    try:
+        yield metered
+    finally:
+        total, seconds = Cost(), time.perf_counter() - started
+        for cost in costs:
+            total.add(cost)
+        waited = total.reading + total.writing
+        if waited > seconds:
+            total.reading, total.writing = (part * seconds / waited for part in (total.reading, total.writing))
+        if (current := _current.get()) is not None:
+            current.add(total)
 
 
 def retried() -> None:

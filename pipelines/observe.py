@@ -63,10 +63,10 @@ class Watch:
         for one in self._watchers:
             one.worked(cost)
 
-    def end(self, note: str = "") -> None:
+    def end(self) -> None:
         """Tell all."""
         for one in self._watchers:
-            one.end(note)
+            one.end()
         logs.mark(stage=None)
 
     def conclude(

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pipelines import estimate, ingest, ingest_read
 from pipelines.driver import all_sources, continued, default_shards, given_sources, starting_point
 from pipelines.estimate import Asked, Rate
-from pipelines.planner import Keys, UnitPlan, all_units, finished, plan_unit, unit_fingerprint, whole_parts
+from pipelines.planner import Keys, UnitPlan, all_units, finished, named_parts, plan_unit, unit_fingerprint, whole_parts
 from pipelines.sources import Source
 from pipelines.storage import Storage
 from pipelines.store import Generation, Store
@@ -175,7 +175,7 @@ def _ingest_view(store: Store, unit: str, keys: Keys, unread: Sequence[Source], 
     if finished(store, unit, unit_fingerprint(unit, keys)):
         missing = []
     else:
-        there = whole_parts(store, ingest.OUTPUTS[unit], keys)
+        there = whole_parts(store, ingest.OUTPUTS[unit], keys, named=named_parts(before, unit))
         missing = [shard for shard in keys if shard not in there]
     if unread:
         reason = "inputs are new or changed; which shards they touch is known once they are read"

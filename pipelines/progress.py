@@ -37,10 +37,10 @@ class Progress(Protocol):
         ...
 
     def worked(self, cost: Cost) -> None:
-        """A whole step cost this, whose shards tell nothing one by one (Beam); comes once, before `end`."""
+        """A whole step cost this, which has no shards (files that are read); comes once, before `end`."""
         ...
 
-    def end(self, note: str = "") -> None:
+    def end(self) -> None:
         """The stage is done."""
         ...
 
@@ -69,5 +69,5 @@ class Silent:
     def worked(self, cost: Cost) -> None:
         """Ignore."""
 
-    def end(self, note: str = "") -> None:
+    def end(self) -> None:
         """Ignore."""

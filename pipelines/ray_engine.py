@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,7 @@ from pipelines import side_by_side, work
 from pipelines.attempts import Attempts, as_told
 from pipelines.crew import Crew
 from pipelines.failures import Failure
-from pipelines.load import Load
+from pipelines.load import MOST_ITEMS, Load
 from pipelines.progress import Progress, Silent
 from pipelines.spent import Spent
 from pipelines.stage import Item
@@ -86,14 +87,14 @@ def run_asking(
     attempts, progress = attempts or Attempts(items), progress or Silent()
     if crew is not None:
 
-        def look() -> None:
-            spent.take(crew.meters())
+        def look(*, more: bool = True) -> None:
+            spent.take(crew.meters(), more=more)
             told()
 
         yield from _Flight(items, crew, attempts, progress, at_once, look).run()
-        look()
+        look(more=False)
         return
-    last = items[0]
+    last, left = items[0], len(items)
     try:
         for one in side_by_side.run(items, at_once, WATCH_SECONDS, attempts):
             if isinstance(one, tuple):
@@ -103,9 +104,10 @@ def run_asking(
                     continue
                 _tell(progress, last, ended)
                 if isinstance(ended, work.Done) or ended.aside:
+                    left -= 1
                     yield last, ended
             else:
-                spent.take([one])
+                spent.take([one], more=left > 0)
                 told()
     except TagloomError:
         raise
@@ -133,6 +135,7 @@ class _Flight:
     waiting: list[Item] = field(init=False)
     flying: dict[Any, tuple[Item, int, int]] = field(init=False, default_factory=dict)
     tried: dict[int, set[int]] = field(init=False, default_factory=dict)
+    behind: set[Any] = field(init=False, default_factory=set)
     load: Load = field(init=False)
 
     def __post_init__(self) -> None:
@@ -149,11 +152,15 @@ class _Flight:
                 while self.waiting or self.flying:
                     self._send()
                     ready = self._ready()
-                    if time.monotonic() - looked >= WATCH_SECONDS:
+                    more = bool(self.waiting) or len(ready) < len(self.flying)
+                    if more and time.monotonic() - looked >= WATCH_SECONDS:
                         self.look()
                         looked = time.monotonic()
                     for reference in ready:
                         item, ended = self._land(reference)
+                        if ended is None:
+                            self.waiting.insert(0, item)  # the last: what it waited behind may end workers again
+                            continue
                         _tell(self.progress, item, ended)
                         if isinstance(ended, work.Done) or ended.aside:
                             yield item, ended
@@ -166,12 +173,19 @@ class _Flight:
                 raise SystemExit(128 + signal.SIGTERM) from end
 
     def _send(self) -> None:
-        """Give workers what they have room for; an item that failed goes to another worker where there is one."""
-        up = self.crew.up(0.0 if self.flying else WATCH_SECONDS)
+        """Give workers what they have room for; an item that failed goes to another worker where there is one.
+
+        None gets more than its share, so that there is work for those that are about to start.
+        """
+        if not self.waiting:
+            return
+        up = self.crew.up(busy=self.load.busy())
+        share = math.ceil((len(self.waiting) + len(self.flying)) / self.crew.expected())
         for place in reversed(range(len(self.waiting))):
             item = self.waiting[place]
             alone = self.attempts.alone(item)
-            free = self.load.free(up, alone=alone, but=self.tried.get(item.shard, ()))
+            but = self.tried.get(item.shard, ())
+            free = self.load.free(up, alone=alone, but=but, most=min(share, MOST_ITEMS))
             if free is not None:
                 del self.waiting[place]
                 self.flying[self.crew.run(free, item)] = item, free, self.crew.life(free)
@@ -181,18 +195,20 @@ class _Flight:
                 return  # nobody has room for any other item either
 
     def _ready(self) -> list[Any]:
+        """Return the items that ended, once one has, or a worker has come for those that wait, or a second is over."""
         import ray
 
-        if not self.flying:
-            return []
-        found: list[Any] = ray.wait(list(self.flying), num_returns=1, timeout=WATCH_SECONDS)[0]
+        awaited = [*self.flying, *(self.crew.coming() if self.waiting else ())]
+        ray.wait(awaited, num_returns=1, timeout=WATCH_SECONDS)
+        flying = list(self.flying)
+        found: list[Any] = ray.wait(flying, num_returns=len(flying), timeout=0)[0] if flying else []
         return found
 
-    def _land(self, reference: Any) -> Ended:
+    def _land(self, reference: Any) -> tuple[Item, work.Done | Failure | None]:
+        """Return an item with what became of it; None where its worker was lost before it began with it."""
         import ray
 
-        item, worker, life = self.flying.pop(reference)
-        self.load.done(worker, item)
+        item, worker, life = self.flying[reference]
         try:
             done: work.Done = ray.get(reference)
         except ray.exceptions.RayTaskError as error:
@@ -201,6 +217,21 @@ class _Flight:
         except ray.exceptions.RayError as error:
             self.crew.replace(worker, life)
             self.tried.setdefault(item.shard, set())
-            return item, self.attempts.failed(item, error, lost=True)
+            return item, self.attempts.failed(item, error, lost=True) if self._began(reference) else None
+        finally:
+            del self.flying[reference]
+            self.behind.discard(reference)
+            self.load.done(worker, item)
         self.attempts.succeeded()
         return item, done
+
+    def _began(self, reference: Any) -> bool:
+        """Tell whether a worker that was lost had begun with an item; one that computes takes one after the other."""
+        if self.at_once is not None:
+            return True
+        _, *worker = self.flying[reference]
+        first, *others = [one for one, (_, *own) in self.flying.items() if own == worker]  # in the order given
+        if first != reference or reference in self.behind:
+            return False
+        self.behind.update(others)
+        return True

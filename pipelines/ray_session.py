@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import queue
 import secrets
 import shutil
 import socket
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cache
@@ -29,6 +30,10 @@ log = logging.getLogger(__name__)
 
 STARTS = 2
 """Times that a local Ray is started before it counts as impossible."""
+HASTY_SECONDS = 2.0
+"""How long a run that is told to end waits for Ray's end."""
+STOP_SECONDS = 0.1
+"""How often the start of a local Ray looks whether nobody wants it any more."""
 PACKAGES = ("schemas", "transforms", "indexers", "pipelines", "jobs")
 SINGLE_THREADED = {
     "OMP_NUM_THREADS": "1",
@@ -163,13 +168,14 @@ class RaySession:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close it; somebody who pressed Ctrl-C does not want to wait."""
-        self.close(2.0 if kind is KeyboardInterrupt else None)
+        """Close it; who pressed Ctrl-C or sent SIGTERM does not want to wait."""
+        told = kind is not None and issubclass(kind, KeyboardInterrupt | SystemExit)
+        self.close(HASTY_SECONDS if told else None)
 
     def _live(self) -> None:
         try:
             cores = 0 if self._needs is None else math.ceil(self._needs.cpus * (self._needs.replicas or 1))
-            with connected(self._compute, (self._count or 0) + cores):
+            with connected(self._compute, (self._count or 0) + cores, self._stop):
                 if self._needs is None:  # else they would take the memory that an engine needs
                     self._workers = self._ordinary()
                 self._ready.set()
@@ -183,7 +189,7 @@ class RaySession:
 
 
 @contextmanager
-def connected(compute: ComputeConfig, workers: int) -> Iterator[None]:
+def connected(compute: ComputeConfig, workers: int, stop: threading.Event | None = None) -> Iterator[None]:
     """Start or join Ray for the length of a block; one that is connected already is used and left.
 
     Workers get a copy of Tagloom's packages, on one thread each. In a job that was submitted to a cluster the job has
@@ -192,9 +198,10 @@ def connected(compute: ComputeConfig, workers: int) -> Iterator[None]:
     Args:
         compute: Where to run.
         workers: Cores of a local Ray.
+        stop: Once it is set, nobody waits for a local Ray that still starts.
 
     Raises:
-        TagloomError: Ray cannot be started or reached.
+        TagloomError: Ray cannot be started or reached, or was told to stop before.
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -208,7 +215,7 @@ def connected(compute: ComputeConfig, workers: int) -> Iterator[None]:
         elif "ray" in sys.modules and sys.modules["ray"].is_initialized():
             address = ""
         else:
-            address = stack.enter_context(_head(workers))
+            address = stack.enter_context(_head(workers, stop or threading.Event()))
         # Its signal handler would print a stack and abort the process three seconds after SIGTERM.
         os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")
         import ray
@@ -240,7 +247,7 @@ def _secret() -> str:
 
 
 @contextmanager
-def _head(workers: int) -> Iterator[str]:
+def _head(workers: int, stop: threading.Event) -> Iterator[str]:
     """Run a local Ray in a process of its own; yields its address."""
     # Whoever connects must know a secret that only this process and its children have.
     secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _secret()}
@@ -248,7 +255,7 @@ def _head(workers: int) -> Iterator[str]:
     os.environ.update(secret)
     process = None
     try:
-        process, address = _started([sys.executable, "-m", "pipelines.ray_head", str(workers)])
+        process, address = _started([sys.executable, "-m", "pipelines.ray_head", str(workers)], stop)
         yield address
     finally:
         if process is not None:
@@ -259,11 +266,11 @@ def _head(workers: int) -> Iterator[str]:
                 os.environ[name] = value
 
 
-def _started(command: Sequence[str]) -> tuple[subprocess.Popen[str], str]:
+def _started(command: Sequence[str], stop: threading.Event) -> tuple[subprocess.Popen[str], str]:
     """Start Ray's process and wait for its address; once more where it ends: on a busy machine Ray gives up early.
 
     Raises:
-        TagloomError: It ended again.
+        TagloomError: It ended again, or it was told to stop.
     """
     pipe = subprocess.PIPE
     environment = {**os.environ, "PYTHONSAFEPATH": "1"}
@@ -275,17 +282,36 @@ def _started(command: Sequence[str]) -> tuple[subprocess.Popen[str], str]:
         reader = threading.Thread(target=told.extend, args=(process.stderr,), daemon=True, name="tagloom-ray-log")
         reader.start()
         try:
-            line = next((line for line in process.stdout if line.startswith(READY)), None)
+            line = _address(process.stdout, stop)
         except BaseException:
+            process.terminate()  # it may be far from reading its standard input
             _end(process)
             raise
         if line is not None:
-            return process, line.removeprefix(READY).strip()
+            return process, line
         reader.join(5.0)
         _end(process)
         reason = "".join(told[-1:]).strip() or "its process ended"
         log.info("Ray did not start: %s", reason)
     raise _unreachable(None, RuntimeError(reason))
+
+
+def _address(output: Iterable[str], stop: threading.Event) -> str | None:
+    """Return the address that Ray's process tells; None where it ends before.
+
+    Raises:
+        TagloomError: It was told to stop.
+    """
+    told: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        told.put(next((line.removeprefix(READY).strip() for line in output if line.startswith(READY)), None))
+
+    threading.Thread(target=read, daemon=True, name="tagloom-ray-start").start()
+    while not stop.is_set():
+        with suppress(queue.Empty):
+            return told.get(timeout=STOP_SECONDS)
+    raise _unreachable(None, RuntimeError("the run ends"))
 
 
 def _end(process: subprocess.Popen[str]) -> None:

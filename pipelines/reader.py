@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from pipelines import extract, studies
+from pipelines import asides, extract, studies
 from pipelines.lock import writing
 from pipelines.observe import observing
 from pipelines.progress import Progress
@@ -241,6 +241,7 @@ def run(config: RunConfig, own: Reading, *, wait: float = 0.0, progress: Progres
         more = {"evaluate": evaluate, "reading": own.model_dump(), "held": tuple(generation.units)}
         study = Study.model_validate({**given, **more})
         wanted = units(study)
+        asides.warn(generation, [read for unit in wanted for read in unit.reads])
         with observing(store.storage, study, progress, "reader") as watch:
             execution = studies.execution(study, generation, watch)
             with execution.ray:

@@ -211,6 +211,8 @@ def _extract_units(config: RunConfig) -> list[tuple[str, dict[str, Any]]]:
 def _check_same(store: Store, before: Generation, old: RunConfig, whose: str) -> None:
     """Make sure that the settings of before still mean what they meant, so that what is not concerned stays.
 
+    Of shards that were set aside there is nothing that could stay.
+
     Args:
         store: The corpus.
         before: What the re-index goes on from.
@@ -220,11 +222,16 @@ def _check_same(store: Store, before: Generation, old: RunConfig, whose: str) ->
     Raises:
         UsageError: A file that they name, or the code, is not what it was.
     """
-    upstream: dict[str, Mapping[int, str]] = {"ingest": part_keys(before.manifest("ingest").parts)}
+    ingested = before.manifest("ingest")
+    upstream: dict[str, Mapping[int, str]] = {"ingest": part_keys(ingested.parts)}
+    aside: dict[str, Mapping[int, str]] = {"ingest": ingested.aside}
     for stage, unit in all_units(old, ["extract"]):
-        planned = plan_unit(store, stage, unit, upstream, before)
-        upstream[unit.name] = planned.keys
-        if planned.fingerprint != before.units.get(unit.name):
+        planned = plan_unit(store, stage, unit, upstream, before, aside)
+        made = before.manifest(unit.name) if unit.name in before.units else None
+        if made is not None:
+            upstream[unit.name], aside[unit.name] = part_keys(made.parts), made.aside
+        wanted = {shard: key for shard, key in planned.keys.items() if made is None or shard not in made.aside}
+        if made is None or wanted != upstream[unit.name]:
             raise UsageError(
                 f"{whose} would be made anew as well: {planned.reason or 'their extractor is another'}",
                 where=unit.name,

@@ -354,10 +354,14 @@ def _sample(unit: str, manifest: Manifest) -> list[Part]:
 
 def _made(generation: Generation, unit: Unit, shard: int) -> dict[str, str]:
     parts = {}
+    left_out = generation.manifest(unit.name).aside
     for name in (*unit.reads, *unit.reads_whole):
-        every = unit.whole or name in unit.reads_whole
-        held = generation.manifest(name).parts
-        parts[name] = [(part.shard, part.key) for part in held if every or part.shard == shard]
+        held = generation.manifest(name)
+        if name in unit.reads_whole or (unit.whole and held.whole):
+            wanted = {part.shard for part in held.parts}
+        else:
+            wanted = {part.shard for part in held.parts if part.shard not in left_out} if unit.whole else {shard}
+        parts[name] = [(part.shard, part.key) for part in held.parts if part.shard in wanted]
     made = load_stage(unit.stage).process(Inputs(generation.store, parts), (unit,))
     (output,) = made if isinstance(made, list | tuple) else wait_for(made)  # type: ignore[arg-type]
     return {

@@ -35,6 +35,17 @@ def run(items: Sequence[Item], at_once: int, seconds: float, attempts: Attempts)
 
     news: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
+    def land(item: Item, task: asyncio.Task[work.Done]) -> work.Done | Failure:
+        ended: work.Done | Failure
+        try:
+            ended = task.result()
+        except Exception as error:
+            ended = attempts.failed(item, error)
+        else:
+            attempts.succeeded()
+        news.put((item, ended))
+        return ended
+
     async def main() -> None:
         here, load = room(), Load(at_once)
         waiting = list(reversed(items))
@@ -47,20 +58,16 @@ def run(items: Sequence[Item], at_once: int, seconds: float, attempts: Attempts)
                     flying[asyncio.ensure_future(work.run_async(item))] = item
                     load.give(0, item)
                 ready, _ = await asyncio.wait(flying, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-                news.put(here.snapshot())
-                for task in ready:
-                    item = flying.pop(task)
-                    load.done(0, item)
-                    try:
-                        done = task.result()
-                    except Exception as error:
-                        failure = attempts.failed(item, error)
-                        news.put((item, failure))
-                        if not failure.aside:
+                counts = here.snapshot()
+                try:
+                    for task in ready:
+                        item = flying.pop(task)
+                        load.done(0, item)
+                        ended = land(item, task)
+                        if isinstance(ended, Failure) and not ended.aside:
                             waiting.append(item)
-                    else:
-                        attempts.succeeded()
-                        news.put((item, done))
+                finally:
+                    news.put(counts)  # after what ended: where that was all, no budget ends the run any more
         finally:
             for task in flying:
                 task.cancel()

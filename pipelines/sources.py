@@ -18,7 +18,9 @@ from pipelines import archives
 from pipelines.storage_faults import Patience, explained, patiently
 from pipelines.storage_files import streaming
 from pipelines.storage_remote import filesystem
+from pipelines.uris import inside, naming
 from schemas.errors import InputError, MissingDependencyError, TagloomError
+from schemas.uris import secret_in, shown
 from transforms import formats
 
 T = TypeVar("T")
@@ -32,6 +34,10 @@ _TAGS = {"s3": "ETag", "s3a": "ETag", "gs": "generation", "gcs": "generation"} |
 """Object stores, and what they call their own tag of a file, which changes with its content."""
 _MARK = "tag:"
 """Beginning of a digest that is a store's tag."""
+_OWN_PROTOCOL = (
+    "Name it by the store's own protocol (s3://, gs://, abfs://, sftp://), give the credentials by the store's usual "
+    "means, or fetch the file."
+)
 _PATIENCE = Patience()
 _CHAINED = re.compile(r"(?:zip|tar|libarchive)(?:://|::)")
 _LEAST, _MOST = 64 << 10, 4 << 20
@@ -78,21 +84,25 @@ def find_sources(
     Args:
         inputs: Paths or URIs.
         format: Format of them all, where it is known.
-        without: Folder whose files are no inputs (the corpus, which may lie among the logs).
+        without: URI of a folder whose files are no inputs (the corpus, which may lie among the logs).
         hashed: Read and hash files of object stores as well: such as may grow while they are read.
 
     Raises:
-        InputError: An input does not exist or cannot be read, a folder or glob holds no file, or an archive no
-            conversation or what cannot be read safely.
+        InputError: An input does not exist, cannot be read or holds a secret in its URI, a folder or glob holds no
+            file, or an archive no conversation or what cannot be read safely.
     """
     _directory.cache_clear()
     _told_beside.cache_clear()
     found: dict[str, tuple[str, Any, str]] = {}
+    corpus = _filesystem(without) if without else None
     for text in inputs:
+        if fault := secret_in(text):
+            raise InputError(fault, where=text, remedy=_OWN_PROTOCOL)
         fs, path = _filesystem(text)
+        uri_of = naming(fs, text)
         for name, file in _asked(fs, partial(_expand, fs, path, text), text):
-            if not (without and file.startswith(without.rstrip("/") + "/")):
-                found.setdefault(fs.unstrip_protocol(file), (max(name, formats.place(file), key=len), fs, file))
+            if corpus is None or not inside(fs, file, corpus):
+                found.setdefault(uri_of(file), (max(name, formats.place(file), key=len), fs, file))
     sources: list[Source] = []
     for uri, (name, fs, file) in sorted(found.items()):
         try:
@@ -119,26 +129,26 @@ def _members(fs: Any, path: str, archive: Source, hashed: bool) -> list[Source]:
         known = _asked(fs, partial(archives.directory, handle, path), path)
         # In order of place, so that a store is asked for one stretch after the other.
         for name, info in sorted(known.items(), key=lambda one: one[1].header_offset):
-            where, shown = f"{path}/{name}", f"{archive.name}/{name}"
+            where, told = f"{path}/{name}", f"{archive.name}/{name}"
             member = partial(archives.Member, handle, info, where, ask)
-            if archives.is_archive(name) or not formats.fits(cast(BinaryIO, member()), shown):
+            if archives.is_archive(name) or not formats.fits(cast(BinaryIO, member()), told):
                 others.append(name)
                 continue
             uri = archives.member_uri(info.filename, archive.uri)
             digest = tag or _content(member(), info.file_size)
-            taken[name] = replace(archive, name=shown, uri=uri, bytes=info.file_size, digest=digest)
+            taken[name] = replace(archive, name=told, uri=uri, bytes=info.file_size, digest=digest)
     nested = sorted(name for name in others if archives.is_archive(name))
     if not taken:
-        inside = f" (archives inside an archive are not opened: {', '.join(nested[:3])})" if nested else ""
+        more = f" (archives inside an archive are not opened: {', '.join(nested[:3])})" if nested else ""
         raise InputError(
-            f"the archive holds no conversation of a known format{inside}",
+            f"the archive holds no conversation of a known format{more}",
             where=path,
             remedy="Unpack it and name the files that hold conversations. docs/formats.md describes the formats.",
         )
     if others:
         level = logging.WARNING if nested else logging.INFO
-        shown = ", ".join([*nested, *sorted(set(others) - set(nested))][:5]) + (", ..." if len(others) > 5 else "")
-        log.log(level, "%s: %d members fit no format and are passed over: %s", path, len(others), shown)
+        some = ", ".join([*nested, *sorted(set(others) - set(nested))][:5]) + (", ..." if len(others) > 5 else "")
+        log.log(level, "%s: %d members fit no format and are passed over: %s", shown(path), len(others), some)
     return [_with_beside(taken[name]) for name in sorted(taken)]
 
 
@@ -168,10 +178,10 @@ def _with_beside(source: Source) -> Source:
 
 
 def _beside(uri: str) -> tuple[str, ...]:
-    inside = archives.member_of(uri)
-    if inside is None:
+    chained = archives.member_of(uri)
+    if chained is None:
         return formats.beside(uri)
-    return tuple(archives.member_uri(member, inside[1]) for member in formats.beside(inside[0]))
+    return tuple(archives.member_uri(member, chained[1]) for member in formats.beside(chained[0]))
 
 
 @lru_cache(maxsize=64)  # all days of all channels have the same
@@ -194,10 +204,10 @@ def _told_beside(uris: tuple[str, ...]) -> tuple[str, dict[str, str]]:
 
 
 def _there(uri: str) -> Source | None:
-    inside = archives.member_of(uri)
-    fs, path = _filesystem(inside[1] if inside else uri)
-    if inside:
-        info = _info(fs, path, inside[1], inside[0])
+    chained = archives.member_of(uri)
+    fs, path = _filesystem(chained[1] if chained else uri)
+    if chained:
+        info = _info(fs, path, chained[1], chained[0])
         return Source(uri, uri, info.file_size, UNKNOWN) if info else None
     if not _asked(fs, lambda: fs.isfile(path), path):
         return None
@@ -214,16 +224,16 @@ def opened(source: Source) -> Iterator[BinaryIO]:
     Raises:
         InputError: It cannot be opened, or is not what it was when it was looked at (where a store's tag tells).
     """
-    inside = archives.member_of(source.uri)
-    fs, path = _filesystem(inside[1] if inside else source.uri)
+    chained = archives.member_of(source.uri)
+    fs, path = _filesystem(chained[1] if chained else source.uri)
     if not source.hashed and _asked(fs, partial(_tag, fs, path), source.uri) != source.digest:
         raise _changed(source.uri)
     ask = partial(_asked, fs, where=source.uri)
-    if inside is None:
+    if chained is None:
         with streaming(fs, path, ask) as stream:
             yield stream
         return
-    info = _info(fs, path, inside[1], inside[0])
+    info = _info(fs, path, chained[1], chained[0])
     if info is None:
         raise _changed(source.uri)
     with _open(fs, path, max(_LEAST, min(_MOST, info.compress_size + 4096))) as handle:

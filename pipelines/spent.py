@@ -22,22 +22,28 @@ class Spent:
         pieces: Pieces that the missing parts have in all.
         budget: Tokens that the run may ask for; None sets no limit.
         earlier: Tokens that the run asked for before.
+        base: Worker -> what it had counted before: one that is kept goes on counting.
     """
 
     pieces: int = 0
     budget: int | None = None
     earlier: int = 0
+    base: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     in_flight: int = 0
     slots: int = 0
     _last: dict[str, Mapping[str, float]] = field(default_factory=dict)
     _total: dict[str, float] = field(default_factory=dict)
     _started: float = field(default_factory=time.monotonic)
 
-    def take(self, snapshots: Iterable[Mapping[str, Any]]) -> None:
+    def take(self, snapshots: Iterable[Mapping[str, Any]], *, more: bool = True) -> None:
         """Take the latest counts of some workers; those of a worker that is gone stay in the sum.
 
+        Args:
+            snapshots: What the workers counted.
+            more: False where nothing is left to ask for.
+
         Raises:
-            BudgetError: The budget is used up.
+            BudgetError: The budget is used up, and there is more to ask for.
         """
         self.in_flight = self.slots = 0
         for one in snapshots:
@@ -45,17 +51,23 @@ class Spent:
             self.in_flight += one["in_flight"]
             self.slots += one["slots"]
         total: dict[str, float] = {}
-        for counts in self._last.values():
+        for worker, counts in self._last.items():
+            was = self.base.get(worker, {})
             for name, count in counts.items():
-                total[name] = total.get(name, 0.0) + count
+                total[name] = total.get(name, 0.0) + count - was.get(name, 0.0)
         self._total = total  # at once: whoever reads it from another thread must not see counters fall
         asked = self.earlier + self.tokens
-        if self.budget is not None and asked >= self.budget:
+        if more and self.budget is not None and asked >= self.budget:
             raise BudgetError(
                 f"{asked:,} tokens were asked for; the budget is {self.budget:,}",
                 where="extract.budget_tokens",
                 remedy="Replies are kept. Raise the budget or choose fewer cases, then run the same command again.",
             )
+
+    @property
+    def counted(self) -> dict[str, Mapping[str, float]]:
+        """Worker -> all that it has counted, also before this stage."""
+        return {**self.base, **self._last}
 
     @property
     def seconds(self) -> float:

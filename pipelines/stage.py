@@ -140,6 +140,10 @@ def _nothing(config: RunConfig) -> Needs | None:
     return None
 
 
+def _no_more(store: Store, unit: Unit, shards: Sequence[int]) -> Mapping[int, Mapping[str, Any]]:
+    return {}
+
+
 @dataclass(frozen=True)
 class Stage:
     """One stage.
@@ -152,6 +156,7 @@ class Stage:
         process: Makes the outputs of some units from their inputs, in the units' order.
         together: True where all missing units of a shard make one item, because they share work.
         needs: What its workers need, where that is not one core and the run's own environment.
+        besides: Finds, once for all missing shards of a unit, what each shard adds to `Unit.runtime`.
     """
 
     name: str
@@ -161,6 +166,7 @@ class Stage:
     process: Process
     together: bool = False
     needs: Callable[[RunConfig], Needs | None] = _nothing
+    besides: Callable[[Store, Unit, Sequence[int]], Mapping[int, Mapping[str, Any]]] = _no_more
 
 
 def load_stage(name: str) -> Stage:

@@ -61,16 +61,19 @@ def _generation(generation: Generation) -> dict[str, Any]:
         if manifest.stats.get("no_seeds"):
             remarks.append(f"{unit}: {manifest.stats['no_seeds']:,} questions matched no seed and have no ranking")
     aside = generation.head.get("aside", {})
-    for unit, own in aside.items():
-        named = [f"shard {shard} ({reason})" for shard, reason in list(own.items())[:SHOWN]]
-        more = f" and {len(own) - SHOWN} more" if len(own) > SHOWN else ""
-        remarks.append(f"set aside in {unit}: {', '.join(named)}{more}; run it again to make them")
+    waiting = generation.head.get("pending_aside", {})
+    for group, what in ((aside, ""), (waiting, ", of the inputs that wait")):
+        for unit, own in group.items():
+            named = [f"shard {shard} ({reason})" for shard, reason in list(own.items())[:SHOWN]]
+            more = f" and {len(own) - SHOWN} more" if len(own) > SHOWN else ""
+            remarks.append(f"set aside in {unit}{what}: {', '.join(named)}{more}; run it again to make them")
     return {
         "name": generation.name,
         "extractor": extractor_of(generation.head.get("config", {}).get("extract", {})),
         "units": units,
         "pending": bool(generation.head.get("pending")),
         "aside": aside,
+        "pending_aside": waiting,
         "remarks": remarks,
     }
 

@@ -350,16 +350,21 @@ class Storage:
         Args:
             name: Relative path.
             before: What the file holds now (object stores cannot append, they get the whole anew).
-            added: What to add; on a disk a kill may leave it cut, never what was there.
+            added: What to add, unlike what any other process adds, or it may be taken for that; on a disk a kill may
+                leave it cut, never what was there.
 
         Returns:
-            False where an object store holds something else meanwhile; nothing is written then.
+            False where an object store holds something else meanwhile; nothing is added then.
 
         Raises:
             StoreError: It cannot be written.
         """
         if self.local is None:
-            return self.replace_if(name, before + added, before or None)
+            whole = before + added
+            if self.change(name, lambda now: whole if (now or b"") == before else None):
+                return True
+            # The answer to a put that succeeded may have been lost, and others may have added to it since.
+            return (self.find(name) or b"").startswith(whole)
         target = self.local / name
         self._ask(lambda: storage_disk.append(target, added), name, "cannot be written")
         return True

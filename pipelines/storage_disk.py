@@ -25,8 +25,7 @@ def put(target: Path, data: bytes | memoryview, *, durable: bool) -> None:
     Raises:
         OSError: The disk is full, or may not be written to; nothing half-written stays.
     """
-    made = [] if target.parent.is_dir() else [f for f in target.parents if not f.exists()]
-    target.parent.mkdir(parents=True, exist_ok=True)
+    changed = _folders(target)
     aside = target.with_name(f"{target.name}{TEMPORARY}{uuid.uuid4().hex}")
     try:
         with aside.open("wb") as handle:
@@ -36,8 +35,8 @@ def put(target: Path, data: bytes | memoryview, *, durable: bool) -> None:
                 os.fsync(handle.fileno())
         aside.replace(target)
         if durable:
-            for changed in (target.parent, *(one.parent for one in made)):
-                _sync_folder(changed)
+            for folder in changed:
+                _sync_folder(folder)
     finally:
         aside.unlink(missing_ok=True)
 
@@ -48,11 +47,21 @@ def append(target: Path, added: bytes) -> None:
     Raises:
         OSError: The disk is full, or may not be written to.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
+    changed = _folders(target)
     with target.open("ab") as handle:
         handle.write(added)
         handle.flush()
         os.fsync(handle.fileno())
+    # Also where file and folder were there: who made them may have died before it came to this.
+    for folder in dict.fromkeys((*changed, target.parent.parent)):
+        _sync_folder(folder)
+
+
+def _folders(target: Path) -> list[Path]:
+    """Make the folder of a file; return the folders that get new names with the file."""
+    made = [] if target.parent.is_dir() else [f for f in target.parents if not f.exists()]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return [target.parent, *(one.parent for one in made)]
 
 
 def _sync_folder(folder: Path) -> None:

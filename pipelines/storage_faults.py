@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from pipelines import meter
 from schemas.errors import StoreError
+from schemas.uris import shown
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -177,7 +178,7 @@ def patiently(act: Callable[[], T], where: str, patience: Patience) -> T:
         except Exception as error:
             if not passes(error) or time.monotonic() - began + wait > patience.total:
                 raise
-            log.warning("%s: %s; attempt %d in %.1f s", where, _text(error), attempt + 1, wait)
+            log.warning("%s: %s; attempt %d in %.1f s", shown(where), _text(error), attempt + 1, wait)
         meter.retried()
         time.sleep(wait)
         wait, attempt = min(2 * wait, patience.longest), attempt + 1
@@ -186,7 +187,7 @@ def patiently(act: Callable[[], T], where: str, patience: Patience) -> T:
 def _text(error: BaseException) -> str:
     """Return one line about an error, without what a URL in it may give away."""
     line = " ".join(str(error).split()) or type(error).__name__
-    return _SECRET.sub(r"\1=...", line)
+    return shown(_SECRET.sub(r"\1=...", line))
 
 
 def explained(error: Exception, what: str, where: str, *, remote: bool) -> StoreError:

@@ -57,9 +57,6 @@ class Seen:
 class Remote:
     """Any fsspec file system. A put under a condition is put, left to settle, and read back."""
 
-    atomic = False
-    """Whether `swap` is one step."""
-
     def __init__(self, fs: Any) -> None:
         """Speak to a file system."""
         self.fs = fs
@@ -126,8 +123,6 @@ class Remote:
 class Memory(Remote):
     """``memory://``: files of this process."""
 
-    atomic = True
-
     def swap(self, path: str, data: bytes, before: str | None) -> bool:
         """As `Remote.swap`; versions are contents."""
         with _local_swaps:
@@ -148,8 +143,6 @@ class Memory(Remote):
 
 class S3(Remote):
     """Amazon S3 and what speaks like it: conditions by ETag (``If-Match``, ``If-None-Match``)."""
-
-    atomic = True
 
     def _key(self, path: str) -> dict[str, str]:
         bucket, key, _ = self.fs.split_path(path)
@@ -254,8 +247,6 @@ class S3(Remote):
 class Google(Remote):
     """Google Cloud Storage: conditions by generation."""
 
-    atomic = True
-
     def seen(self, path: str) -> Seen | None:
         """As `Remote.seen`."""
         self.fs.invalidate_cache()
@@ -295,8 +286,6 @@ class Google(Remote):
 
 class Azure(Remote):
     """Azure Blob Storage: conditions by ETag."""
-
-    atomic = True
 
     def seen(self, path: str) -> Seen | None:
         """As `Remote.seen`; the version is that of before the bytes, so a change between the two is noticed."""

@@ -170,8 +170,9 @@ class Store:
         return f"tables/{table}/{shard_name(shard, self.shards)}/{key}.parquet"
 
     def has_part(self, tables: Iterable[str], shard: int, key: str) -> bool:
-        """Tell whether all tables of a part are there."""
-        return all(self.storage.exists(self.part_path(table, shard, key)) for table in tables)
+        """Tell whether all tables of a part are there; an empty file on a disk is what a power failure left of one."""
+        root, paths = self.storage.local, [self.part_path(table, shard, key) for table in tables]
+        return all(self.storage.exists(path) and (root is None or (root / path).stat().st_size) for path in paths)
 
     def write_part(
         self, shard: int, key: str, tables: Mapping[str, pa.Table], stats: Mapping[str, int] | None = None
@@ -320,7 +321,8 @@ class Generation:
 
     Attributes:
         head: ``units`` (unit -> fingerprint), ``sources`` (keys of the inputs read), ``config``, ``experiments``
-            (name -> units that were made of it afterwards), ``aside`` (unit -> shard -> reason) where shards failed.
+            (name -> units that were made of it afterwards), ``aside`` (unit -> shard -> reason) where shards failed,
+            ``pending`` and ``pending_aside``, the same of inputs that wait.
     """
 
     store: Store

@@ -222,7 +222,7 @@ class Tally:
         with self._lock:
             self._now().add(cost)
 
-    def end(self, note: str = "") -> None:
+    def end(self) -> None:
         """Close the stage."""
         with self._lock:
             stage = self._now()

@@ -172,7 +172,7 @@ class Spans:
         """Add what a whole step cost."""
         self._cost.add(cost)
 
-    def end(self, note: str = "") -> None:
+    def end(self) -> None:
         """End the span of the stage, and of what is still open in it."""
         self._end_stage()
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from schemas.uris import shown
+
 FAULT = "This is a fault in Tagloom; -v shows where it lies. Finished parts stay."
 """Remedy of errors that no user can have caused."""
 
 
 class TagloomError(Exception):
-    """Base of all errors that a user may see.
+    """Base of all errors that a user may see; message and place are kept without what URIs in them would give away.
 
     Args:
         message: What is wrong, with the offending value.
@@ -18,9 +20,10 @@ class TagloomError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, *, where: str = "", remedy: str = "") -> None:
+        message = shown(message)
         super().__init__(message)
         self.message = message
-        self.where = where
+        self.where = shown(where)
         self.remedy = remedy
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from schemas.errors import ConfigError
 from schemas.ids import nearest
+
+FILE: dict[str, JsonValue] = {"path": True}
+"""What a field whose values are paths or URIs of files says as its ``json_schema_extra``."""
+
+
+def files_among(model: type[BaseModel]) -> frozenset[str]:
+    """Return the names of the options that are paths or URIs of files: those that say `FILE`."""
+    extras = {name: field.json_schema_extra for name, field in model.model_fields.items()}
+    return frozenset(name for name, extra in extras.items() if isinstance(extra, dict) and extra.get("path") is True)
 
 
 class Section(BaseModel):

@@ -19,8 +19,18 @@ import apache_beam
 import yaml
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from schemas.config import load_config
+from schemas.errors import UsageError
+
 WAIT_SECONDS = 300
 """A worker that was lost still holds the corpus for a while: its lease lapses after 90 seconds."""
+
+SETTLED = {
+    0: "",
+    2: "a setting is wrong; the lines before say which",
+    3: "all results are written; the lines before say what they lack (rejects, shards set aside)",
+}
+"""Codes that another try would only give again -> what they mean."""
 
 
 def run_file(corpus: str, inputs: str, settings: str) -> str:
@@ -44,10 +54,10 @@ def run_file(corpus: str, inputs: str, settings: str) -> str:
 
 
 def run(text: str) -> None:
-    """Run Tagloom with a run file; what it prints goes to the worker's log.
+    """Run Tagloom with a run file; what it prints, and a code that no further try would change, go to the worker's log.
 
     Raises:
-        RuntimeError: It ended with another code than 0. Dataflow tries again then, and finished parts stay.
+        RuntimeError: It did not end with a code of `SETTLED`. Dataflow tries again then, and finished parts stay.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.yaml")
@@ -59,8 +69,11 @@ def run(text: str) -> None:
             for line in process.stdout:
                 told = [*told[-9:], line.rstrip()]
                 logging.info("%s", line.rstrip())
-        if process.returncode:
-            raise RuntimeError("\n".join([f"tagloom run ended with code {process.returncode}", *told]))
+        code = process.returncode
+        if code not in SETTLED:
+            raise RuntimeError("\n".join([f"tagloom run ended with code {code}", *told]))
+        if SETTLED[code]:
+            logging.error("tagloom run ended with code %d: %s", code, SETTLED[code])
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -71,7 +84,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--settings", default="{}")
     own, rest = parser.parse_known_args(arguments)
     pipeline = apache_beam.Pipeline(options=PipelineOptions(rest))
-    text = run_file(own.corpus, own.inputs, own.settings)
+    try:  # before a worker is started for it
+        text = run_file(own.corpus, own.inputs, own.settings)
+        load_config(None, base=yaml.safe_load(text))
+    except (UsageError, ValueError, yaml.YAMLError) as error:
+        parser.error(str(error))
     _ = pipeline | "Run file" >> apache_beam.Create([text]) | "tagloom run" >> apache_beam.Map(run)
     pipeline.run()
 

@@ -11,6 +11,7 @@ from jobs.report.experiments import Experiment, experiments
 from jobs.report.figures import SHOWN, Difference, Estimate, Judged, judged, sentences, variants
 from jobs.report.graphs import GraphFigures, graphs
 from jobs.report.vocabulary import COLUMNS, Vocabulary, vocabulary
+from pipelines import asides
 from pipelines.status import extractor_of
 from pipelines.store import Generation
 from transforms.evaluate import COMPARED
@@ -130,10 +131,12 @@ def chapter(generation: Generation) -> Chapter:
     tables = generation.tables()
     notes = vocabulary(generation.parts("notes", COLUMNS)) if "notes" in tables else None
     spent = costs(generation)
+    lacks = asides.remark(generation)
+    lead = [f"{lacks[0].upper()}{lacks[1:]}."] if lacks else []
     return Chapter(
         generation.name,
         tuple(_facts(generation, found)),
-        tuple(sentences(found)) if found else (),
+        (*lead, *(sentences(found) if found else ())),
         "" if found else _missing(generation),
         found.level if found else "",
         tuple(_preset_table(found, level) for level in found.levels) if found else (),

@@ -100,7 +100,7 @@ def _unit(manifest: Manifest, prices: Mapping[str, Any]) -> UnitCost:
         sum(table.rows for table in tables),
         sum(table.bytes for table in tables),
         float(run.get("seconds", 0.0)),
-        # Beam tells nothing about single parts.
+        # Ingest does not say: one merge makes parts of two units.
         float(busy) if busy else None,
         str(run.get("made_at", ""))[:19].replace("T", " "),
         str(run.get("code", "")),

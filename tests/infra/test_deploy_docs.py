@@ -11,6 +11,7 @@ import yaml
 
 from schemas.config import RunConfig
 from tests.infra.texts import INFRA, ROOT, commands, in_context, parsed
+from tests.pipelines.corpora import session, tables, write_lines
 
 TEXT = (ROOT / "docs" / "deploy.md").read_text()
 OWN = ("images", "kuberay", "vms", "compose", "flink", "dataflow")
@@ -62,12 +63,42 @@ def test_every_variable_of_compose_is_explained():
         assert port in TEXT, port
 
 
-def test_parameters_of_the_template_are_those_of_its_program():
-    sys.path.insert(0, str(INFRA / "dataflow"))
-    try:
-        import main as program
-    finally:
-        sys.path.remove(str(INFRA / "dataflow"))
+@pytest.fixture
+def program(monkeypatch):
+    monkeypatch.syspath_prepend(str(INFRA / "dataflow"))
+    import main
+
+    return main
+
+
+@pytest.mark.parametrize(("settings", "says"), [
+    ("{rank: {preset: [bm25]}}", "rank.preset"),
+    ("[1]", "settings: a list"),
+    ("{a: [", "expected"),
+])  # fmt: skip
+def test_the_template_does_not_start_with_a_wrong_setting(program, capsys, settings, says):
+    with pytest.raises(SystemExit) as ended:
+        program.main(["--corpus", "gs://b/c", "--settings", settings])
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_the_template_tries_again_only_what_may_end_otherwise(program, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("PYTHONPATH", str(INFRA.parent))
+    monkeypatch.chdir(tmp_path)
+    settings = "{ingest: {max_reject_share: 0.1}, rank: {presets: [bm25-raw]}, compute: {workers: 0}}"
+    log = write_lines(tmp_path / "a.jsonl", session("x", 1, "My cat is called Miso.", "Good."), "no session")
+    program.run(program.run_file("c", str(log), settings))
+    assert "ended with code 3: all results are written" in caplog.text
+    assert tables(tmp_path / "c")
+    caplog.clear()
+    program.run(program.run_file("c", "", "{rank: {presets: [bm26]}}"))
+    assert "ended with code 2: a setting is wrong" in caplog.text
+    with pytest.raises(RuntimeError, match=r"(?s)ended with code 1.*nowhere"):
+        program.run(program.run_file("d", "nowhere", "{}"))
+
+
+def test_parameters_of_the_template_are_those_of_its_program(program):
     metadata = json.loads((INFRA / "dataflow" / "metadata.json").read_text())
     parameters = {one["name"]: one for one in metadata["parameters"]}
     source = (INFRA / "dataflow" / "main.py").read_text()

@@ -133,6 +133,18 @@ def test_ray_reads_the_groups_and_tagloom_places_by_them():
     assert room_on(more, ordinary, ComputeConfig(), groups).places == 8
 
 
+def test_the_autoscaler_finds_the_folder_of_rays_logs():
+    """The operator mounts the volume of this name into its container, and makes another where there is none."""
+    head = find("kuberay/cluster.yaml", "RayCluster")["spec"]["headGroupSpec"]["template"]["spec"]
+    mounts = {mount["mountPath"]: mount["name"] for mount in head["containers"][0]["volumeMounts"]}
+    assert mounts["/tmp/ray"] == "ray-logs"
+
+
+def test_the_operator_tries_no_run_again():
+    """It would for any code but 0: for a wrong setting, and for results that have rejects."""
+    assert find("kuberay/job.yaml", "RayJob")["spec"]["backoffLimit"] == 0
+
+
 def test_gpu_pods_are_let_onto_their_machines():
     groups = find("kuberay/cluster.yaml", "RayCluster")["spec"]["workerGroupSpecs"]
     tolerated = {group["groupName"]: "tolerations" in group["template"]["spec"] for group in groups}

@@ -86,7 +86,7 @@ def test_a_run_that_is_stopped_takes_its_job_back(endpoint, tmp_path):
     def stopped(item):
         if (tmp_path / "calls").exists():
             raise KeyboardInterrupt
-        return 0, 0
+        return 0
 
     items = [failing.Item(str(tmp_path), shard) for shard in range(30)]
     known = states(endpoint)

@@ -158,6 +158,14 @@ def test_an_input_that_changes_after_it_was_looked_at_is_told(place):
         find_sources([f"{uri}/other"])
 
 
+def test_the_corpus_is_none_of_its_own_inputs(place):
+    uri, _ = place
+    Storage(uri).write("a.jsonl", b"{}")
+    Storage(uri).write("corpus/corpus.json", b"{}")
+    for folder in (uri, f"{uri}/", f"{uri}/**"):
+        assert [source.name for source in find_sources([folder], without=f"{uri}/corpus")] == ["a.jsonl"]
+
+
 # -- odd ids ----------------------------------------------------------------------------------------------------------
 
 

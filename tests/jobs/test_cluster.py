@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from jobs.cluster import Job
+from jobs.cluster_places import placed
 from jobs.cluster_request import RUN_VARIABLE, Wishes, address_of, is_loopback, prepare
 from schemas.config import RunConfig, load_config
 from schemas.errors import UsageError
@@ -129,6 +130,9 @@ def test_a_large_configuration_beside_an_image_is_refused():
         (["-C", "s3://b/c", "s3://b/x", "--set", "extract.extractor=none"], "none"),
         (["-C", "s3://b/c", "s3://b/x", "--set", "beam.s3_secret_access_key=hunter2"], "beam.s3_secret_access_key"),
         (["-C", "s3://b/c", "s3://key:hunter2@b/x"], "an address holds no user"),
+        (["-C", "s3://b/c", "https://hunter2@h/x.jsonl"], "an address holds no user"),
+        (["-C", "s3://b/c", "https://h/x.jsonl?X-Amz-Signature=hunter2"], "the parameter 'X-Amz-Signature'"),
+        (["-C", "s3://b/c", "s3://b/x", "--questions", "https://h/x?sig=hunter2"], "the parameter 'sig'"),
         (["-C", "s3://b/c", "s3://b/x", "--env", "NOT_SET_ANYWHERE"], "'NOT_SET_ANYWHERE' is not set here"),
         (["-C", "s3://b/c", "s3://b/x", "--env", "A=hunter2"], "the name alone"),
         (["-C", "s3://b/c", "s3://b/x", "--env", "PYTHONPATH"], "one that Ray, Python or Tagloom sets"),
@@ -181,6 +185,38 @@ def test_prompts_travel_and_files_of_this_machine_do_not(text, tmp_path, monkeyp
         read = yaml.safe_load(sent.run)
         assert read["extract"]["options"]["notes"] == read["inputs"][0] == str(text)
         assert read["corpus"] == str(tmp_path / "c")
+
+
+def test_only_options_that_are_files_are_taken_for_files(tmp_path, monkeypatch):
+    """Other options are texts, whatever lies here under such a name; no option is a pattern."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.jsonl", "no/te.jsonl", "own.jar"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    body = {"stop": [".", "./", "a.jsonl", "n" * 360, "**", "x\0y"], "user": "/"}
+    engine = {"extract.extractor": "openai", "extract.model": "m", "extract.options.extra_body": body}
+    embed = {"embed.embedder": "openai", "embed.model": "m/" + "n" * 360, "embed.options.query_prefix": "./"}
+    for wishes in (Wishes(THERE), Wishes(THERE, shared_disk=True)):
+        read = yaml.safe_load(prepare(config(**engine, **embed, **{"beam.labels": ["."]}), wishes, "1").run)
+        assert read["extract"]["options"] == {"extra_body": body} and read["embed"]["options"] == {"query_prefix": "./"}
+        assert read["embed"]["model"] == embed["embed.model"] and read["beam"] == {"labels": ["."]}
+    replay = {"extract.extractor": "replay", "extract.options.notes": "no/te.jsonl"}
+    beam = {"beam.flink_job_server_jar": "own.jar", "beam.flink_version": "1.19"}
+    with pytest.raises(UsageError, match="does not see this machine's disk"):
+        placed(config(**beam), visible=False, files_travel=True, folder="f")
+    (kept,) = [placed(config(**beam, **replay), visible=True, files_travel=True, folder="f").settings]
+    assert kept["beam"] == {"flink_job_server_jar": str(tmp_path / "own.jar"), "flink_version": "1.19"}
+    assert kept["extract"]["options"]["notes"] == str(tmp_path / "no/te.jsonl")
+    # A run that goes on need not name its extractor again.
+    on = placed(
+        config(**{"extract.options.notes": "no/te.jsonl"}), visible=True, files_travel=True, folder="f"
+    ).settings
+    assert on["extract"]["options"]["notes"] == str(tmp_path / "no/te.jsonl")
+
+
+def test_an_input_that_is_no_name_of_a_file_is_not_there(capsys, tmp_path):
+    for name in ("n" * 360, "n" * 5000 + "*"):
+        assert "no such file" in refused(capsys, "-C", str(tmp_path / "c"), name, "--address", HERE, code=1)
 
 
 def test_an_address_of_another_cluster_is_left_out():
@@ -332,6 +368,80 @@ def test_names_that_a_cluster_sends_cannot_drive_the_terminal(capsys):
         assert "theirs" in call(capsys, "jobs", "--address", address, "--all")[1]
         code, _, err = call(capsys, "logs", "--address", address)
         assert code == 1 and "no run of" in err
+
+
+def test_without_a_user_name_no_run_is_ones_own(capsys, monkeypatch):
+    from jobs import cluster
+
+    monkeypatch.setattr(cluster, "user", lambda: "")
+    job = {"type": "SUBMISSION", "submission_id": "tagloom-x", "status": "RUNNING", "entrypoint": "x"}
+    table = {"/api/version": RECENT, "/api/jobs/": (200, json.dumps([job]), {})}
+    with answering(table) as (address, server):
+        for command in ("stop", "wait", "logs"):
+            for more in ([], ["-"]):
+                code, _, err = call(capsys, command, "--address", address, *more)
+                assert code == 2 and "name one by its id" in err
+    assert {path for path, _ in server.asked} == {"/api/version"}
+
+
+RUNNING = {"type": "SUBMISSION", "submission_id": "x", "status": "RUNNING", "entrypoint": "x", "start_time": 1000}
+
+
+def test_following_a_log_is_not_sent_on(capsys, monkeypatch):
+    """Neither the token nor a header of the user's reaches another address."""
+    monkeypatch.setenv("RAY_JOB_HEADERS", '{"X-Own": "hunter2"}')
+    with answering({}) as (other, elsewhere):
+        table = {
+            "/api/version": RECENT,
+            "/api/jobs/x": (200, json.dumps(RUNNING), {}),
+            "/api/jobs/x/logs/tail": (302, "", {"Location": f"{other}/tail"}),
+        }
+        with answering(table) as (address, server):
+            code, out, err = call(capsys, "logs", "x", "-f", "--address", address)
+    assert (code, out) == (1, "") and f"sends on to '{other}/tail'" in err
+    assert elsewhere.asked == []
+    (asked,) = [headers for path, headers in server.asked if path.endswith("/tail")]
+    assert asked["X-Own"] == "hunter2" and asked["Upgrade"] == "websocket"
+
+
+class Finished(dict):
+    """Answers about a run that is sent, whatever its id: it has ended."""
+
+    def get(self, path, default=None):
+        if path.startswith("/api/jobs/tagloom-"):
+            done = {**RUNNING, "status": "SUCCEEDED", "end_time": 3000, "driver_exit_code": 0}
+            return 200, json.dumps({"logs": "a line\n"} if path.endswith("/logs") else done), {}
+        known = {"/api/version": RECENT, "/api/jobs/": (200, '{"submission_id": "x", "job_id": "x"}', {})}
+        return known.get(path, (200, "", {}))
+
+
+@pytest.mark.parametrize("more", [[], ["--quiet"]])
+def test_what_follows_is_the_only_result(capsys, more):
+    """With --follow and --json standard output is the end of the run, as JSON, and nothing else."""
+    given = ["submit", "-C", "s3://b/c", "s3://b/x", "--follow", *more]
+    with answering(Finished()) as (address, _):
+        code, out, err = call(capsys, *given, "--json", "--address", address)
+        assert code == 0 and json.loads(out)["state"] == "SUCCEEDED"
+        assert "tagloom-main-" in err and "a line\n" in err
+        code, out, err = call(capsys, *given, "--address", address)
+        assert code == 0 and "tagloom-main-" in out and out.endswith("a line\n")
+
+
+def test_sigterm_ends_following_with_its_own_code():
+    """A real process that follows a run; the run goes on."""
+    import sys
+
+    table = {"/api/version": RECENT, "/api/jobs/x": (200, json.dumps(RUNNING), {})}
+    with answering(table) as (address, server):
+        command = [sys.executable, "-m", "jobs.cli", "wait", "x", "--address", address]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            while not any(path == "/api/jobs/x" for path, _ in server.asked):
+                assert process.poll() is None
+                time.sleep(0.01)
+            process.terminate()
+            _, err = process.communicate(timeout=60)
+    assert process.returncode == 143 and "no longer watching x; the run goes on" in err
+    assert not [path for path, _ in server.asked if path.endswith("/stop")]
 
 
 def test_a_certificate_of_ones_own_authority(capsys, tmp_path):

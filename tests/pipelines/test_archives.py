@@ -7,6 +7,7 @@ import logging
 import random
 import stat
 import struct
+import tracemalloc
 import zipfile
 from datetime import UTC
 
@@ -258,6 +259,48 @@ def test_hostile_and_damaged_archives(zipped, tmp_path, kind):
         zipped(data)
     assert caught.value.where.startswith(str(tmp_path / "export.zip")) and caught.value.remedy
     assert [path.name for path in tmp_path.rglob("*")] == ["export.zip"]
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA], ids=str)
+@pytest.mark.parametrize("declared", [4, 24 << 20])
+def test_a_member_is_unpacked_no_further_than_it_is_read(method, declared):
+    info = zipfile.ZipInfo("a.jsonl")
+    made = packed(("a.jsonl", b"\0" * (24 << 20)), method=method)
+    made = patched(made, "a.jsonl", 24, struct.pack("<I", declared))
+    handle = io.BytesIO(made)
+    info = archives.directory(handle, "e.zip")["a.jsonl"]
+    tracemalloc.start()
+    try:
+        member = archives.Member(handle, info, "e.zip/a.jsonl", lambda act: act())
+        if declared > 4:
+            assert member.read(1000) == b"\0" * 1000
+        else:
+            with pytest.raises(InputError, match="CRC"):
+                member.read(1 << 20)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # The decoder of bzip2 works on blocks of 900 kB, that of LZMA keeps what may be referred back to.
+    assert peak < (declared if method == zipfile.ZIP_LZMA else 0) + (6 << 20)
+
+
+def test_a_member_that_asks_for_much_memory(zipped):
+    """An LZMA member says how much memory its unpacking takes; it gets no more than it is large."""
+    made = packed(("a.jsonl", LINE), method=zipfile.ZIP_LZMA)
+    at = made.index(b"]\0\0\x80\0") + 1
+    huge = made[:at] + struct.pack("<I", 0xFFFFFFFF) + made[at + 4 :]
+    tracemalloc.start()
+    try:
+        (one,) = zipped(huge)
+        assert texts(one) == ["I moved to Bern."]
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+    size = (300 << 20).to_bytes(4, "little")
+    with pytest.raises(InputError, match="bytes of memory to be unpacked"):
+        zipped(patched(huge, "a.jsonl", 24, size))
+    with pytest.raises(InputError, match="settings are not as they must be"):
+        zipped(made[: at - 3] + b"\x04\0" + made[at - 1 :])
 
 
 def test_two_members_of_one_name(zipped):

@@ -74,6 +74,24 @@ def test_shards_are_set_aside_and_healed(talks, tmp_path, monkeypatch):
     assert live(corpus) == live(tmp_path / "calm")
 
 
+def test_what_beam_made_is_known_without_reading_it(talks, tmp_path, monkeypatch):
+    found, adopt = [], Store.adopt_part
+
+    def adopted(store, *given, **named):
+        found.append(adopt(store, *given, **named))
+        return found[-1]
+
+    monkeypatch.setattr(Store, "adopt_part", adopted)
+    result = run(tmp_path / "c", talks, stages=STAGES, **SETTINGS)
+    assert not any(found)
+    monkeypatch.undo()
+    store = Store.open(str(tmp_path / "c"))
+    for manifest in result.manifests.values():
+        for part in manifest.parts:
+            assert part == store.adopt_part(manifest.tables, part.shard, part.key)
+    assert result.manifests["graph/taggraph"].run["busy_seconds"] > 0
+
+
 def test_where_all_shards_fail_the_run_ends_and_no_head_moves(talks, tmp_path, monkeypatch):
     monkeypatch.setattr(merge, "merge", lambda fragments: 1 // 0)
     with pytest.raises(TagloomError, match=r"merging shard \d: ZeroDivisionError"):

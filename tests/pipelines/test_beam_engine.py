@@ -2,19 +2,26 @@
 
 import os
 import signal
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from pipelines import beam_engine, beam_items, meter
+from pipelines import beam_engine, beam_items, beam_jobs, meter
 from pipelines.beam_engine import About
-from pipelines.beam_items import Board, Guarded, Note
+from pipelines.beam_items import Guarded
+from pipelines.beam_notes import STOP, Board, Note, Watch
 from pipelines.failures import Failure
+from pipelines.meter import Cost
 from pipelines.progress import Silent
 from pipelines.storage import Storage
+from pipelines.store import Store
+from pipelines.work import Done
 from schemas.errors import ConfigError, InputError, StoreError, TagloomError
+from schemas.tables import empty
 
 PROCESSES = {"runner": "DirectRunner", "direct_running_mode": "multi_processing", "direct_num_workers": 2}
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -30,13 +37,18 @@ class Item:
 
 class Told(Silent):
     def __init__(self):
-        self.failures, self.pieces = [], 0
+        self.failures, self.pieces, self.rows, self.finishes = [], 0, 0, {}
+
+    def finished(self, shard, cost):
+        assert shard not in self.finishes
+        self.finishes[shard] = cost
 
     def failed(self, failure):
         self.failures.append(failure)
 
     def advance(self, pieces, rows):
         self.pieces += pieces
+        self.rows += rows
 
 
 @pytest.fixture
@@ -81,20 +93,15 @@ def odd_fail(item):
 
 
 def die(item):
+    calls(item)
     if item.shard == 2:
-        calls(item)
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(0.2)
     Storage(item.uri).write(f"done/{item.shard}", b"1")
 
 
-def done(item):
-    there = Storage(item.uri).exists(f"done/{item.shard}")
-    return int(there), 10 * there
-
-
 def about(item):
-    return About("graph", f"shard {item.shard}", 1, item.shard, ("graph/x",))
+    return About("graph", f"shard {item.shard}", 1, item.shard, ("graph/x",), 10)
 
 
 def not_aside(item):
@@ -102,7 +109,7 @@ def not_aside(item):
 
 
 def run_map(items, function, beam, progress=None, tell=about, **more):
-    return beam_engine.run_map(items, function, beam, "step", progress or Silent(), done, tell, **more)
+    return beam_engine.run_map(items, function, beam, "step", progress or Silent(), about=tell, **more)
 
 
 def count(tmp_path, shard):
@@ -118,7 +125,7 @@ def test_typed_errors_arrive_whole(where, elsewhere, tmp_path):
     with pytest.raises(InputError) as caught:
         run_map([Item(str(tmp_path), 1)], refuse, beam, tell=not_aside)
     assert str(caught.value) == "a/file.jsonl: is odd\n  Mend it."
-    assert count(tmp_path, 1) == 3
+    assert count(tmp_path, 1) == 1, "it would be as odd the next time"
     assert not list(tmp_path.rglob("*.json")), "notes are taken away"
 
 
@@ -148,8 +155,10 @@ def test_items_are_tried_three_times_and_set_aside(where, elsewhere, tmp_path):
         failure(5, 3, *nought, True),
         failure(6, 1, "ValueError", "ValueError: not yet"),
     ]
-    assert told.pieces == 2
+    assert (told.pieces, told.rows) == (2, 20)
+    assert {shard: cost.bytes_written for shard, cost in told.finishes.items()} == {4: 4, 6: 4}
     assert ran.cost.bytes_written == 8 and ran.cost.peak > 1 << 20
+    assert {n: one.cost.bytes_written for n, one in ran.done.items()} == {0: 4, 2: 4}
     assert not list(tmp_path.rglob("*.json"))
 
 
@@ -176,12 +185,16 @@ def test_a_step_in_which_all_fail_ends_the_run(tmp_path):
 @pytest.mark.slow
 def test_a_shard_that_kills_its_worker_is_set_aside_alone(elsewhere, tmp_path):
     told = Told()
+    for shard in range(5):  # what a killed run left is not taken for done
+        Storage(str(tmp_path)).write(f"done/{shard}", b"")
     ran = run_map([Item(str(tmp_path), shard) for shard in range(5)], die, elsewhere, told)
     assert ran.asides.keys() == {2}
     assert ran.asides[2].kind == "lost" and ran.asides[2].attempt == 3
     assert count(tmp_path, 2) == 3
     assert told.pieces == 4
-    assert [failure.shard for failure in told.failures if failure.aside] == [2]
+    assert [(failure.shard, failure.attempt) for failure in told.failures] == [(2, 1), (2, 2), (2, 3)]
+    assert ran.done.keys() == told.finishes.keys() == {0, 1, 3, 4}
+    assert all((tmp_path / "done" / str(shard)).read_bytes() == b"1" for shard in (0, 1, 3, 4))
 
 
 def test_a_bundle_that_a_runner_repeats_is_not_tried_again(tmp_path):
@@ -193,14 +206,155 @@ def test_a_bundle_that_a_runner_repeats_is_not_tried_again(tmp_path):
     note = board.get("0")
     assert note.end == "aside" and [kind for kind, _ in note.tries] == ["ZeroDivisionError"] * 3
 
-    board.put("1", Note(begun=True, tries=(("ValueError", "ValueError: x"),)))  # its worker died in the second try
-    guarded((1, Item(str(tmp_path), 8)))
-    assert [kind for kind, _ in board.get("1").tries] == ["ValueError", "lost", "ZeroDivisionError"]
-    assert count(tmp_path, 8) == 1
-
-    board.put(beam_items.STOP, Note())
+    board.put(STOP, Note())
     guarded((2, Item(str(tmp_path), 9)))
     assert count(tmp_path, 9) == 0
+
+
+def test_what_is_done_is_not_done_again(tmp_path):
+    board = Board(str(tmp_path), "graph-1")
+    guarded = Guarded(make_part, board, True)
+    guarded((0, Item(str(tmp_path), 7)))
+    guarded((0, Item(str(tmp_path), 7)))
+    assert count(tmp_path, 7) == 1
+    note = board.get("0")
+    assert note.end == "done"
+    (part,) = note.done.parts
+    assert part == Store(Storage(str(tmp_path)), 8).adopt_part(["questions"], 7, "ab"), "as reading it would tell"
+    assert note.done.cost.bytes_written == part.tables["questions"].bytes > 0
+
+
+def make_part(item):
+    calls(item)
+    store = Store(Storage(item.uri), 8)
+    return Done((store.write_part(item.shard, "ab", {"questions": empty("questions")}, {"odd": 3}),), Cost())
+
+
+def test_an_item_at_work_when_a_worker_ended_is_blamed_only_alone(tmp_path):
+    board = Board(str(tmp_path), "graph-1")
+    begun = Note(begun=True, tries=(("ValueError", "ValueError: x"),))
+    board.put("1", begun)
+    Guarded(second_time_lucky, board, True)((1, Item(str(tmp_path), 8)))
+    note = board.get("1")
+    assert (note.end, note.doubts, len(note.tries)) == ("done", 1, 2), "others were at work as well"
+
+    board.put("2", Note(begun=True, doubts=1))
+    Guarded(fail, board, True)((2, Item(str(tmp_path), 9)))
+    assert board.get("2") == Note(begun=True, doubts=1), "the driver runs it alone"
+    assert count(tmp_path, 9) == 0
+    Guarded(fail, board, True, alone=True)((2, Item(str(tmp_path), 9)))
+    assert [kind for kind, _ in board.get("2").tries] == ["lost", "lost", "ZeroDivisionError"]
+    assert count(tmp_path, 9) == 1
+
+    board.put("3", Note(begun=True, doubts=2))
+    Guarded(fail, board, True, alone=True)((3, Item(str(tmp_path), 10)))
+    note = board.get("3")
+    assert note.end == "aside" and [kind for kind, _ in note.tries] == ["lost"] * 3
+    assert count(tmp_path, 10) == 0
+
+
+def test_inputs_that_stay_as_they_are_are_tried_once_and_what_the_system_says_again(tmp_path):
+    for number, (function, spare, tries, end) in enumerate(
+        [(refuse, False, 1, "run"), (refuse, True, 3, "aside"), (unreadable, False, 3, "run")]
+    ):
+        board = Board(str(tmp_path), f"step-{number}")
+        Guarded(function, board, spare)((0, Item(str(tmp_path), number)))
+        assert (count(tmp_path, number), board.get("0").end) == (tries, end)
+
+
+def unreadable(item):
+    calls(item)
+    try:
+        raise OSError("input/output error")
+    except OSError as error:
+        raise InputError("cannot be read", where="a/file.jsonl") from error
+
+
+# -- what the driver sees ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Names of the files that notes were asked of."""
+    found, find = [], Storage.find_json
+
+    def counted(storage, name):
+        found.append(name)
+        return find(storage, name)
+
+    monkeypatch.setattr(Storage, "find_json", counted)
+    return found
+
+
+def test_a_note_is_read_when_it_changed_and_not_after_the_end(tmp_path, asked):
+    board = Board(str(tmp_path), "graph-1")
+    mine = Board(str(tmp_path), "graph-2")
+    mine.put("0", Note())
+    for key in ("0", "1", "2"):
+        board.put(key, Note(begun=True))
+    board.open()  # from here on this is the driver
+    watch = Watch(board, elsewhere=True)
+    assert watch.news() == {n: Note(begun=True) for n in range(3)}
+    assert watch.news() == {} and len(asked) == 3
+    board.hand_on("1", Note(end="done", done=Done((), Cost(bytes_read=5))))
+    assert watch.news() == {1: Note(end="done", done=Done((), Cost(bytes_read=5)))}
+    assert watch.last([0, 1, 2, 3]) == {0: Note(begun=True), 2: Note(begun=True)}
+    assert [name[-6:] for name in sorted(asked[4:])] == ["0.json", "2.json", "3.json"]
+    board.stop(elsewhere=True)
+    watch.close(over=False)
+    assert sorted(path.name for path in tmp_path.rglob("*.json")) == ["graph-1-stop.json", "graph-2-0.json"]
+    watch.close(over=True)
+    assert [path.name for path in tmp_path.rglob("*.json")] == ["graph-2-0.json"]
+
+
+def test_notes_that_a_listing_lacks_are_found_in_the_end_and_taken_away(tmp_path, monkeypatch):
+    board = Board(str(tmp_path), "graph-1")
+    board.put("0", Note(end="done", done=Done((), Cost())))
+    board.open()
+    monkeypatch.setattr(Storage, "walk", lambda *_: iter(()))
+    watch = Watch(board, elsewhere=True)
+    assert watch.news() == {}
+    assert watch.last([0, 1]).keys() == {0}
+    watch.close(over=True)
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_items_are_measured_by_turns(tmp_path, monkeypatch):
+    seen = []
+
+    def measured(item):
+        seen.append(item.shard)
+        return 1
+
+    items = [Item(str(tmp_path), shard) for shard in range(50)]
+    told = Told()
+    looks = iter([False, False, True])
+    over = SimpleNamespace(wait=lambda pause: next(looks), set=lambda: None)
+    monkeypatch.setattr(beam_engine, "Job", lambda: beam_jobs.Job(over=over))
+    monkeypatch.setattr(beam_engine, "work", lambda pipeline, job: setattr(job, "ended", True))
+    with pytest.raises(TagloomError, match="FnApiRunner ended the job without 50 of its items, such as file 0"):
+        beam_engine.run_map(items, fail, {}, "step", told, measured, lambda item: About("x", f"file {item.shard}", 9))
+    assert seen == [*range(50), *range(14)]
+    assert told.pieces == 50
+
+
+def test_looks_are_seldom_where_they_take_long_but_never_far_apart():
+    assert [beam_engine.pause_after(seconds) for seconds in (0.001, 0.1, 60)] == [0.25, 1.0, 3.0]
+
+
+def test_the_end_of_a_pipeline_and_the_death_of_a_worker_end_the_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr(beam_engine, "POLL_SECONDS", 3600)
+    assert run_map([Item(str(tmp_path), 1)], spend, {}).done.keys() == {0}
+    job = beam_jobs.Job()
+
+    def tell():
+        raise RuntimeError("Worker subprocess exited with return code -9")
+
+    with beam_jobs.told_of_deaths(job):
+        thread = threading.Thread(target=tell)
+        thread.start()
+        thread.join()
+    assert job.over.is_set() and job.died and not job.ended and job.failed()
 
 
 def test_an_error_that_cannot_be_noted_goes_through_the_runner(tmp_path, monkeypatch):
@@ -223,6 +377,20 @@ def spend(item):
     until = time.process_time() + 0.05
     while time.process_time() < until:
         pass
+
+
+def test_what_items_cost_is_in_the_counters_that_runners_show(tmp_path):
+    import apache_beam
+    from apache_beam.metrics.metric import MetricsFilter
+
+    pipeline = apache_beam.Pipeline(runner="FnApiRunner")
+    guarded = Guarded(make_part, Board(str(tmp_path), "graph-1"), True)
+    _ = pipeline | apache_beam.Create([(0, Item(str(tmp_path), 3))]) | apache_beam.Map(guarded)
+    found = pipeline.run().metrics().query(MetricsFilter().with_namespace(beam_items.NAMESPACE))
+    counted = {one.key.metric.name: one.result for one in found["counters"]}
+    (written,) = tmp_path.rglob("*.parquet")
+    assert (counted["bytes_written"], counted["rows"]) == (written.stat().st_size, 0)
+    assert "item_ms" in {one.key.metric.name for one in found["distributions"]}
 
 
 def test_cost_is_counted(tmp_path):

@@ -135,12 +135,12 @@ def test_pipelines_are_built_and_stop_where_a_download_would_begin(name, tmp_pat
     """As far as it goes without Java: Beam makes the job and asks for its server, which is a file that is not there."""
     from pipelines import beam_engine
     from pipelines.progress import Silent
-    from tests.pipelines.test_beam_engine import Item, about, done, fail
+    from tests.pipelines.test_beam_engine import Item, about, fail
 
     jar = {"FlinkRunner": "flink_job_server_jar", "SparkRunner": "spark_job_server_jar"}[name]
     with pytest.raises(TagloomError, match=r"Unable to parse jar URL \"none\.jar\""):
         beam_engine.run_map(
-            [Item(str(tmp_path), 1)], fail, {"runner": name, jar: "none.jar"}, "s", Silent(), done, about
+            [Item(str(tmp_path), 1)], fail, {"runner": name, jar: "none.jar"}, "s", Silent(), about=about
         )
     assert not (tmp_path / "calls").exists()
 

@@ -1,6 +1,6 @@
 """Stage embed: which texts get vectors, which are embedded again, and which never."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +12,8 @@ from indexers import embedders
 from pipelines import embed
 from pipelines.parquet import encode_table
 from pipelines.stage import Inputs
-from pipelines.store import Manifest, Store
+from pipelines.storage import Storage
+from pipelines.store import Manifest, Part, Store
 from schemas.config import RunConfig
 from schemas.errors import SchemaError
 from tests.indexers.drawn import questions
@@ -75,7 +76,10 @@ def embedded(store, key, tables, unit="embed/interactions", **own):
     (read,) = wanted.reads
     if not store.has_part(tables, 0, key):
         store.write_part(0, key, tables)
-    (output,) = embed.process(Inputs(store, {read: [(0, key)]}), [wanted])
+    given = replace(wanted, runtime={**wanted.runtime, **embed.STAGE.besides(store, wanted, [0])[0]})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Storage, "walk", None)  # a worker lists nothing
+        (output,) = embed.process(Inputs(store, {read: [(0, key)]}), [given])
     mark = f"{unit}-{key}-{own}".encode().hex()[:60]
     part = store.write_part(0, mark, output.tables, output.stats)
     store.write_manifest(Manifest(unit, mark, 1, wanted.described, ("vectors",), {}, (part,)))
@@ -114,6 +118,19 @@ def test_each_text_is_embedded_once_and_then_only_what_is_new(store, counting):
     asked = {"questions": questions([("x", "a tale")])}
     embedded(store, "asked", asked, "embed/questions")
     assert texts_of(counting, "query") == ["a tale"]
+
+
+def test_each_shard_is_told_of_its_own_earlier_parts(tmp_path):
+    store = Store.create(str(tmp_path / "c"), 4)
+    config = RunConfig.model_validate({"corpus": "x", "rank": {"presets": ["dense"]}, "embed": {"dtype": "float16"}})
+    unit = embed.units(config)[0]
+    parts = [Part(shard, key, {}) for shard, key in ((0, "a"), (1, "b"), (3, "c"))]
+    store.write_manifest(Manifest("embed/chunks", "f1", 1, unit.config, ("vectors",), {}, tuple(parts)))
+    store.write_manifest(Manifest("embed/user", "f2", 1, unit.config, ("vectors",), {}, (parts[0], Part(1, "d", {}))))
+    other = {**unit.config, "dtype": "float32"}
+    store.write_manifest(Manifest("embed/user", "f3", 1, other, ("vectors",), {}, (Part(0, "e", {}),)))
+    wanted = {0: ("a",), 1: ("b", "d"), 2: ()}
+    assert embed.earlier(store, unit, [0, 1, 2]) == {shard: {"earlier": keys} for shard, keys in wanted.items()}
 
 
 def test_reuse_changes_no_byte(tmp_path, store, counting):

@@ -22,6 +22,7 @@ from pipelines import journal as journals
 from pipelines import journal_files as files
 from pipelines.journal import Entry, Held, Journal, known
 from pipelines.journal_entries import rows_of, stronger
+from pipelines.meter import metering
 from pipelines.storage import Storage
 from schemas.errors import StoreError
 from tests.pipelines.replies import entry, key
@@ -401,6 +402,18 @@ def test_a_merge_that_is_killed_is_done_again(tmp_path, at):
     finish(storage)
     assert sorted(row["text"] for row in rows(storage)) == [f"text {n}" for n in range(5)]
     assert [name[:4] for name in names(storage) if files.parse_name(name)] == ["9-5-"]
+
+
+def test_what_is_read_side_by_side_counts_for_who_asked(storage):
+    for n in range(20):
+        files.write_file(storage, SHARD, 0, rows_of([(n, entry(n))]))
+    whole = sum(size for _, size in storage.walk(SHARD))
+    with metering() as cost:
+        started = time.perf_counter()
+        files.load(storage, SHARD)
+        seconds = time.perf_counter() - started
+    assert cost.bytes_read == whole
+    assert 0 < cost.reading <= seconds
 
 
 def test_what_others_write_during_a_merge_stays(storage, monkeypatch):

@@ -5,7 +5,7 @@ from importlib.resources import files
 
 import pytest
 
-from pipelines import driver, planner_view, reindex
+from pipelines import driver, planner_view, ray_engine, reindex
 from pipelines.spent import BudgetError
 from pipelines.trial import Trial
 from schemas.config import load_config
@@ -48,10 +48,22 @@ def given(corpus, **more):
     return load_config(None, [], {"corpus": str(corpus), "compute.workers": 0, **more})
 
 
+def test_a_budget_that_the_last_request_used_up_fails_nothing(stub, built, tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_engine, "WATCH_SECONDS", 600.0)  # the engine is looked at when a shard ends, and only then
+    own = {**asks(stub), **FEW, "shards": 1}
+    notes = run(tmp_path / "a", built / "a.jsonl", **own).asked["extract"]
+    budget = notes["prompt_tokens"] + notes["completion_tokens"]
+    again = run(tmp_path / "b", built / "a.jsonl", **own, **{"extract.budget_tokens": budget})
+    assert again.asked["extract"]["completion_tokens"] == notes["completion_tokens"] > 0
+    assert again.made["extract"] == 1
+
+
 def test_a_budget_is_for_all_tasks_of_a_run(stub, built, tmp_path):
     notes = driver.run(configure(tmp_path / "a", built / "a.jsonl", **asks(stub), **FEW)).asked["extract"]
     once = notes["prompt_tokens"] + notes["completion_tokens"]
-    both = asks(stub, tasks=["notes", "triples"], budget_tokens=once + 10)
+    # One after the other: a budget that is used up with the last request ends nothing.
+    slow = {"base_url": stub.base_url, "patience": 20.0, "concurrency": 1}
+    both = asks(stub, tasks=["notes", "triples"], budget_tokens=once + 10, options=slow)
     with pytest.raises(BudgetError, match="tokens were asked for") as caught:
         run(tmp_path / "b", built / "a.jsonl", **both, **FEW)
     assert int(caught.value.message.partition(" ")[0].replace(",", "")) > once + 10

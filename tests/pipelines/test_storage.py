@@ -64,6 +64,13 @@ def test_durable_writes_force_the_file_and_every_new_folder_to_the_disk(tmp_path
     storage.write("a/b/d.bin", b"1", durable=True)
     storage.write("a/b/e.bin", b"1")
     assert forced[1:] == [f"{root}/a/b"]
+    forced.clear()
+    storage.append("n/m/f.log", b"", b"1")
+    assert forced[0] == f"{root}/n/m/f.log"
+    assert sorted(forced[1:]) == [root, f"{root}/n", f"{root}/n/m"]
+    forced.clear()
+    storage.append("n/m/f.log", b"1", b"2")  # who made the file may have been killed before its folder was forced
+    assert forced == [f"{root}/n/m/f.log", f"{root}/n/m", f"{root}/n"]
 
 
 def test_damaged_json_names_the_file(storage):

@@ -150,6 +150,12 @@ def test_options_that_do_not_go_together(options):
         make("replay", options)
 
 
+def test_a_secret_in_the_uri_of_a_file_is_refused():
+    with pytest.raises(ConfigError, match="the parameter 'sig' is one") as caught:
+        make("replay", {"facts": "https://h/facts.jsonl?sig=hunter2"})
+    assert "hunter2" not in str(caught.value)
+
+
 @pytest.mark.skipif(not LOCOMO.exists(), reason="LoCoMo is not beside the checkout (../shared/data/locomo)")
 def test_locomo_observations():
     case = json.loads(LOCOMO.read_bytes())[0]

@@ -16,6 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from schemas import tables
 from schemas.errors import ConfigError
+from schemas.options import FILE
+from schemas.uris import secret_in
 from transforms.extractors import Filled
 from transforms.extractors import _replay_observations as observations
 from transforms.extractors import _replay_openie as openie
@@ -34,7 +36,11 @@ _FILES = (*_TABLES, "observations", "openie")
 
 
 def _table(name: str) -> Any:
-    return Field(None, min_length=1, description=f"Rows of the table '{name}', Parquet or JSON lines (path or URI)")
+    return _file(f"Rows of the table '{name}', Parquet or JSON lines (path or URI)")
+
+
+def _file(description: str) -> Any:
+    return Field(None, min_length=1, description=description, json_schema_extra=FILE)
 
 
 class Options(BaseModel):
@@ -49,8 +55,8 @@ class Options(BaseModel):
     entities: str | None = _table("entities")
     relations: str | None = _table("relations")
     triples: str | None = _table("triples")
-    observations: str | None = Field(None, min_length=1, description="LoCoMo JSON file: facts, concepts and notes")
-    openie: str | None = Field(None, min_length=1, description="OpenIE JSON file of HippoRAG: triples and entities")
+    observations: str | None = _file("LoCoMo JSON file: facts, concepts and notes")
+    openie: str | None = _file("OpenIE JSON file of HippoRAG: triples and entities")
     notes_from: Literal["lexical", "empty"] | None = Field(
         None, description="Who makes the notes; none takes those of the files, or else lexical"
     )
@@ -73,6 +79,8 @@ class Options(BaseModel):
     @classmethod
     def _absolute(cls, value: str | None) -> str | None:
         """Make a local path mean the same file to workers, whose current directory is another."""
+        if value is not None and (fault := secret_in(value)):
+            raise ValueError(fault)
         return value if value is None or "://" in value else str(Path(value).absolute())
 
     def file_hashes(self) -> dict[str, str]:
@@ -88,7 +96,7 @@ def tasks(options: Options) -> dict[str, Options]:
     """
     source = "notes" if options.notes is not None else "observations" if options.observations is not None else None
     if options.notes_from is not None or source is None:
-        offered = {"notes": Options(notes_from=options.notes_from or "lexical")}  # type: ignore[call-arg]
+        offered = {"notes": Options(notes_from=options.notes_from or "lexical")}
     else:
         offered = {"notes": _part(options, source)}
     for task, files in (
