@@ -11,7 +11,7 @@ import typer
 
 # Help lists commands in the order of these modules.
 # isort: off
-from jobs import cli_experiment, cli_forget, cli_make, cli_cluster, cli_read, cli_reader, console
+from jobs import cli_make, cli_cluster, cli_read, cli_experiment, cli_reader, cli_forget, console
 
 # isort: on
 from jobs.app import app
