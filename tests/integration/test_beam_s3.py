@@ -1,19 +1,11 @@
 """Beam on S3: what its notes ask for, and that nothing of what was made is fetched."""
 
-import pytest
-
 from pipelines.beam_notes import STOP, Board, Note, Watch
 from pipelines.meter import Cost
 from pipelines.storage import Storage
 from pipelines.work import Done
 from tests.integration import s3
 from tests.pipelines.corpora import run
-
-
-@pytest.fixture(scope="module")
-def server():
-    with s3.served() as proxy:
-        yield proxy
 
 
 def methods(server, part=""):

@@ -25,7 +25,6 @@ from pipelines.store import Store
 from schemas.errors import InputError, LockedError
 from schemas.ids import escape_id
 from tagloom import Memory
-from tests.integration import s3
 from tests.pipelines.corpora import live, run, session, tables, write_lines
 
 TAGLOOM = str(Path(sys.executable).with_name("tagloom"))
@@ -46,18 +45,6 @@ ODD = [
     " x",
     "CASE=1",
 ]
-
-
-@pytest.fixture(scope="module")
-def server():
-    with s3.served() as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def place(server):
-    yield s3.bucket(server), server
-    server.begin()
 
 
 def upload(uri, folder):

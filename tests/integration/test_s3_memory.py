@@ -8,21 +8,8 @@ import s3fs
 
 from pipelines.storage import Storage
 from tagloom import Memory
-from tests.integration import s3
 
 AT = datetime(2024, 5, 1)
-
-
-@pytest.fixture(scope="module")
-def server():
-    with s3.served() as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def place(server):
-    yield s3.bucket(server), server
-    server.begin()
 
 
 def told(uri):

@@ -18,21 +18,8 @@ from pipelines.storage import Storage
 from pipelines.storage_faults import Patience
 from pipelines.store import Store
 from schemas.errors import LockedError, StoreError
-from tests.integration import s3
 
 SHORT = Patience(total=1.5, first=0.02, longest=0.1)
-
-
-@pytest.fixture(scope="module")
-def server():
-    with s3.served() as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def place(server):
-    yield s3.bucket(server), server
-    server.begin()
 
 
 @pytest.fixture
