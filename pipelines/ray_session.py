@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import math
 import os
@@ -18,6 +19,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from pipelines import crew, ray_nodes
 from pipelines.crew import Crew
@@ -253,6 +255,7 @@ def _head(workers: int, stop: threading.Event) -> Iterator[str]:
     secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _secret()}
     kept = {name: os.environ.get(name) for name in secret}
     os.environ.update(secret)
+    _reread()
     process = None
     try:
         process, address = _started([sys.executable, "-m", "pipelines.ray_head", str(workers)], stop)
@@ -264,6 +267,16 @@ def _head(workers: int, stop: threading.Event) -> Iterator[str]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
+        _reread()
+
+
+def _reread() -> None:
+    """Let Ray look anew who may connect: it does so once a process, and somebody may have used it before."""
+    if "ray" in sys.modules:
+        with suppress(ImportError, AttributeError):  # no public function does it
+            inside: Any = importlib.import_module("ray._raylet")
+            inside.Config.initialize("")
+            inside.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _started(command: Sequence[str], stop: threading.Event) -> tuple[subprocess.Popen[str], str]:

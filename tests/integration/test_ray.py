@@ -170,3 +170,17 @@ def test_a_process_can_start_ray_twice(logs, tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     assert live(tmp_path / "a") == live(tmp_path / "b")
+
+
+@pytest.mark.slow
+def test_a_process_that_used_ray_before_can_start_one():
+    """Ray looks up who may connect once a process; what somebody else set before must not stay, nor what we set."""
+    code = (
+        "import os; os.environ['RAY_AUTH_MODE'] = 'disabled'\n"
+        "from ray._raylet import get_authentication_mode as mode; before = mode()\n"
+        "from pipelines.ray_session import connected; from schemas.config import ComputeConfig; import ray\n"
+        "with connected(ComputeConfig(workers=1), 1): print(ray.cluster_resources()['CPU'], mode() != before)\n"
+        "print(mode() == before, os.environ['RAY_AUTH_MODE'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.split() == ["1.0", "True", "True", "disabled"], done.stderr
