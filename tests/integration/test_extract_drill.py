@@ -16,6 +16,7 @@ import pytest
 
 from pipelines.store import Store
 from tests.engines.stub_server import running
+from tests.integration.cluster import cluster
 from tests.pipelines.corpora import live
 from transforms import synth
 
@@ -126,41 +127,35 @@ def test_an_actor_is_killed(talks, calm, tmp_path):
     assert again < needed / 2
 
 
-def at_work(raylet):
+def at_work(node):
     """Tell whether a replica has started on a node."""
     with contextlib.suppress(psutil.Error):
-        return any(" ".join(child.cmdline()).startswith("ray::Worker") for child in raylet.children(recursive=True))
+        return any(" ".join(process.cmdline()).startswith("ray::Worker") for process in node.processes())
     return False
 
 
-def test_one_of_two_ray_nodes_is_killed(talks, calm, tmp_path, monkeypatch):
+def test_one_of_two_ray_nodes_is_killed(talks, calm, tmp_path):
     expected, needed = calm
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "ab" * 32)
-    from ray.cluster_utils import Cluster
-
     # One replica fits on each node, and there is no room for another when one node is gone.
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
-    doomed = cluster.add_node(num_cpus=1)
-    cluster.add_node(num_cpus=1)
-    try:
-        with running("--delay", "0.1") as server:
-            more = ("compute.workers=1", "extract.workers=2", f"compute.address={cluster.address}")
-            process = subprocess.Popen(command(tmp_path / "c", talks, server, *more), stderr=subprocess.PIPE)
-            raylet = psutil.Process(doomed.all_processes["raylet"][0].process.pid)
-            while not at_work(raylet) and process.poll() is None:
-                time.sleep(0.05)
-            begun = server.stats()["requests"]
-            while server.stats()["requests"] < begun + 80 and process.poll() is None:
-                time.sleep(0.05)
-            at = server.stats()["requests"]
-            cluster.remove_node(doomed, allow_graceful=False)
-            _, errors = process.communicate(timeout=280)
-            assert process.returncode == 0, errors.decode()
-            assert at < needed, "it was over before the node was killed"
-            again = told(f"a node killed after {at} requests", server, needed)
-    finally:
-        cluster.shutdown()
+    with cluster(head_cpus=0) as two, running("--delay", "0.1") as server:
+        doomed = two.add_node(cpus=1)
+        two.add_node(cpus=1)
+        more = ("compute.workers=1", "extract.workers=2", f"compute.address={two.address}")
+        environment = {**os.environ, **two.environment}
+        process = subprocess.Popen(
+            command(tmp_path / "c", talks, server, *more), stderr=subprocess.PIPE, env=environment
+        )
+        while not at_work(doomed) and process.poll() is None:
+            time.sleep(0.05)
+        begun = server.stats()["requests"]
+        while server.stats()["requests"] < begun + 80 and process.poll() is None:
+            time.sleep(0.05)
+        at = server.stats()["requests"]
+        doomed.kill()
+        _, errors = process.communicate(timeout=280)
+        assert process.returncode == 0, errors.decode()
+        assert at < needed, "it was over before the node was killed"
+        again = told(f"a node killed after {at} requests", server, needed)
     assert live(tmp_path / "c") == expected
     assert again < needed / 2
 
