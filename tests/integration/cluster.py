@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -173,20 +174,12 @@ def cluster(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(
-    folder: Path,
-    name: str,
-    environment: Mapping[str, str],
-    cpus: int,
-    gpus: int,
-    options: list[str],
-    up: Callable[[], bool],
-) -> Node:
+def _start(*given: Any) -> Node:
     """Start a node; a busy machine may take longer than the half minute that Ray gives itself."""
     for _ in range(STARTS - 1):
         with suppress(RuntimeError):
-            return _started(folder, name, environment, cpus, gpus, options, up)
-    return _started(folder, name, environment, cpus, gpus, options, up)
+            return _started(*given)
+    return _started(*given)
 
 
 def _started(
